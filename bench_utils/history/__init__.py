@@ -1,0 +1,1 @@
+"""Run records: written as a run goes, read back for resuming, comparing and reporting."""

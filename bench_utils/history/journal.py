@@ -1,0 +1,83 @@
+"""The record of a run in progress: every finished case is safe before the next one starts."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from bench_utils.history import records
+from bench_utils.history.records import RunRecord
+from bench_utils.measure.machine import MachineState
+from bench_utils.measure.measurement import Measurement
+from bench_utils.measure.roofline import Roofline
+from bench_utils.verdict import Verdict
+
+
+class Journal:
+    """A record and the file behind it. A failing disk costs the file, never what was measured."""
+
+    def __init__(self, record: RunRecord, path: Path) -> None:
+        self.record = record
+        self.path = path
+        # Cases that an earlier, interrupted run measured.
+        self.resumed: Mapping[str, Measurement] = dict(record.cases)
+        self.write_error = ""
+
+    @property
+    def short_path(self) -> str:
+        """'results/<machine>/<file>', as a reader may type it."""
+        return "/".join(self.path.parts[-3:])
+
+    def add(self, measurement: Measurement, roofline: Roofline) -> None:
+        """Keep a finished case; the limits may have been read again for it."""
+        self.record.add(measurement)
+        self.record.roofline = asdict(roofline)
+        self._write()
+
+    def finish(
+        self, about: Mapping[str, Mapping[str, str]], verdicts: Mapping[str, Verdict], state: MachineState
+    ) -> None:
+        """Keep the verdicts and the machine's state, and close the record."""
+        for claim_id, verdict in verdicts.items():
+            self.record.add_verdict(claim_id, about[claim_id], verdict)
+        self.record.state_after = asdict(state)
+        self.record.is_finished = True
+        self._write()
+
+    def _write(self) -> None:
+        try:
+            records.write(self.record, self.path)
+            self.write_error = ""
+        except OSError as error:
+            self.write_error = f"{type(error).__name__}: {error.strerror or error}"
+
+
+def begin(results: Path, record: RunRecord, *, resume: bool) -> Journal:
+    """Open the record of a run below results/<machine>/, or go on with the newest unfinished one like it.
+
+    It is written at once, so that an unwritable folder is found out before anything is measured.
+
+    Raises:
+        RecordError: the folder belongs to another machine.
+        OSError: it cannot be written.
+    """
+    folder = records.folder_for(results, record.machine["name"], record.machine["id"])
+    found = records.unfinished_like(folder, record) if resume else None
+    if found is not None:
+        path, earlier = found
+        return Journal(earlier, path)
+    path = folder / records.file_name(record)
+    records.write(record, path)
+    return Journal(record, path)
+
+
+def last_durations(results: Path, machine_name: str) -> dict[str, float]:
+    """Seconds that each case took in this machine's newest record: what the time left is guessed from."""
+    for _, record in records.records_in(results / machine_name):
+        return {key: found.duration_s for key, found in record.cases.items()}
+    return {}
+
+
+def machine_entry(machine: Any, name: str) -> dict[str, Any]:
+    """The machine as a record holds it: its name, its id, and the fingerprint."""
+    return {"name": name or machine.name, "id": machine.id, **asdict(machine)}

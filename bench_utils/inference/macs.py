@@ -1,0 +1,23 @@
+"""Multiply-accumulates by formula: matrix products only, as a counter of them sees it."""
+
+from bench_utils.models.facts import DecoderShape
+
+
+def head_step_macs(num_positions: int, head_dim: int, *, cached: bool) -> int:
+    """One step of a single head over n positions.
+
+    Recompute: 3 n d^2 for the projections, n^2 d for the scores, n^2 d for the sum. Cached: 3 d^2 + 2 n d.
+    """
+    rows = 1 if cached else num_positions
+    return 3 * rows * head_dim**2 + 2 * rows * num_positions * head_dim
+
+
+def model_step_macs(shape: DecoderShape, num_positions: int, *, cached: bool) -> int:
+    """One step of the whole model over n positions, logits of every row it computes.
+
+    Every row passes all projections and the head; a row attends to all n positions (the causal mask hides
+    products, it does not save them): 2 n H D in each layer.
+    """
+    rows = 1 if cached else num_positions
+    attention = 2 * num_positions * shape.num_query_heads * shape.cache.head_dim * shape.cache.num_layers
+    return rows * (shape.projection_macs_per_token + shape.head_macs_per_token + attention)

@@ -1,0 +1,183 @@
+"""The lab: where one case of a claim is measured, in separate passes, the same way for every runner."""
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from bench_utils import devices
+from bench_utils.measure import bounds, energy, machine, memory, nvml, roofline, sampler
+from bench_utils.measure.clock import Clock, clock_for
+from bench_utils.measure.measurement import Measurement, Param, Validity
+from bench_utils.measure.reading import Reading, missing
+from bench_utils.measure.rss_watch import RssWatch
+from bench_utils.settings import Settings
+
+if TYPE_CHECKING:
+    from bench_utils.claim import Claim
+
+_CUDA_WARM_S = 1.0
+
+
+class NotApplicableError(NotImplementedError):
+    """This case means nothing here; the message says why. (asv skips on NotImplementedError.)"""
+
+
+@dataclass
+class Lab:
+    """Settings turned into instruments. `probe` is None where only times are wanted (asv)."""
+
+    settings: Settings
+    placement: devices.Placement
+    budget: sampler.Budget
+    clock: Clock
+    machine: machine.Machine
+    roofline: roofline.Roofline
+    probe: memory.MemoryProbe | None = None
+    energy_source: energy.EnergySource | Reading = missing("no energy pass in this runner")  # noqa: RUF009
+    gpu: nvml.Nvml | None = None
+
+    def measure(self, claim: "Claim", case: tuple[Param, ...]) -> tuple[Measurement, Any]:
+        """Set up, time, check, count, and read memory and energy: the measurement and the last output.
+
+        Raises:
+            AssertionError: what the claim holds for exact is not.
+        """
+        return self._guarded(claim, case, self._passes)
+
+    def run_once(self, claim: "Claim", case: tuple[Param, ...]) -> tuple[Measurement, Any]:
+        """Run, check and count without timing: the correctness mode."""
+        return self._guarded(claim, case, self._once)
+
+    def sample(self, claim: "Claim", case: tuple[Param, ...]) -> Measurement:
+        """Samples and check of a case that is set up already."""
+        return self._timed(claim, case)[0]
+
+    def _guarded(
+        self,
+        claim: "Claim",
+        case: tuple[Param, ...],
+        body: "Callable[[Claim, tuple[Param, ...]], tuple[Measurement, Any]]",
+    ) -> tuple[Measurement, Any]:
+        began = time.perf_counter()
+        output: Any = None
+        try:
+            try:
+                claim.setup(*case)
+                measurement, output = body(claim, case)
+            finally:
+                claim.teardown(*case)
+        except NotApplicableError as error:
+            measurement = self._blank(claim, case, Validity("not-applicable", str(error)))
+        except Exception as error:
+            if not memory.is_out_of_memory(error):
+                raise
+            measurement = self._blank(claim, case, Validity("out-of-memory", _first_line(error)))
+        return replace(measurement, duration_s=time.perf_counter() - began), output
+
+    def _blank(self, claim: "Claim", case: tuple[Param, ...], validity: Validity) -> Measurement:
+        names = dict(zip(claim.param_names, case, strict=True))
+        return Measurement(claim=claim.id, case=names, validity=validity)
+
+    def _once(self, claim: "Claim", case: tuple[Param, ...]) -> tuple[Measurement, Any]:
+        claim.restore(*case)
+        output = claim.run(*case)
+        claim.check(output, *case)
+        counters = dict(claim.counters(output, *case))
+        notes = dict(claim.notes(output, *case))
+        return replace(self._blank(claim, case, Validity()), counters=counters, notes=notes), output
+
+    def _timed(self, claim: "Claim", case: tuple[Param, ...]) -> tuple[Measurement, Any]:
+        taken = sampler.sample(
+            lambda: claim.run(*case),
+            self.clock,
+            claim.budget(self.budget),
+            restore=(lambda: claim.restore(*case)) if claim.has_state else None,
+        )
+        claim.check(taken.output, *case)
+        measurement = replace(
+            self._blank(claim, case, Validity()),
+            samples_s=taken.samples_s,
+            runs_per_sample=taken.runs_per_sample,
+            counters=dict(claim.counters(taken.output, *case)),
+            notes=dict(claim.notes(taken.output, *case)),
+        )
+        return self._judged(measurement, claim.work(taken.output, *case)), taken.output
+
+    def _judged(self, measurement: Measurement, work: bounds.Work | None) -> Measurement:
+        if work is None:
+            return measurement
+        seconds = measurement.median_s.value
+        validity = bounds.judge(work, seconds, self.roofline)
+        if not validity.is_ok:  # the limits may have been read in a slow moment: look again before refusing
+            self.roofline = roofline.measure_again(self.machine, self.placement.device.type)
+            validity = bounds.judge(work, seconds, self.roofline)
+        bound = bounds.classify(work, seconds, self.roofline)
+        return replace(measurement, validity=validity, bound=bound)
+
+    def _passes(self, claim: "Claim", case: tuple[Param, ...]) -> tuple[Measurement, Any]:
+        if not claim.timed:
+            return self._once(claim, case)
+        measurement, output = self._timed(claim, case)
+        if self.probe is not None:
+            claim.restore(*case)
+            measurement = replace(measurement, memory=self.probe.measure(lambda: claim.run(*case)))
+
+        def restored_run() -> None:
+            claim.restore(*case)
+            claim.run(*case)
+
+        return replace(measurement, energy=energy.measure(restored_run, self.energy_source)), output
+
+
+def open_lab(
+    settings: Settings,
+    stack: ExitStack,
+    *,
+    with_passes: bool = True,
+    with_limits: bool = True,
+    report: Callable[[str], None] = lambda _step: None,
+) -> Lab:
+    """A lab for these settings; `stack` closes its watching process.
+
+    `with_limits` measures the roofline where none is cached; `with_passes` adds memory and energy.
+
+    Raises:
+        ChoiceError: the device asked for is absent.
+    """
+    placement = devices.place(settings)
+    device = placement.device
+    gpu, gpu_reason = None, nvml.NO_GPU
+    try:
+        gpu = nvml.for_device(device.type, device.index or 0)
+    except (nvml.NvmlError, ImportError) as error:
+        gpu_reason = str(error)
+    report("reading the machine")
+    this_machine = machine.fingerprint(device.type, device.index or 0, gpu)
+    limits = roofline.Roofline()
+    if with_limits:
+        limits = roofline.load_or_measure(this_machine, device.type, report)
+    lab = Lab(
+        settings=settings,
+        placement=placement,
+        budget=_budget(settings, device.type),
+        clock=clock_for(device.type),
+        machine=this_machine,
+        roofline=limits,
+        gpu=gpu,
+    )
+    if with_passes:
+        lab.probe = memory.MemoryProbe(device.type, stack.enter_context(RssWatch(os.getpid())), gpu, gpu_reason)
+        lab.energy_source = energy.find_source(gpu)
+    return lab
+
+
+def _budget(settings: Settings, device_type: str) -> sampler.Budget:
+    budget = sampler.QUICK if settings.is_quick else sampler.FULL
+    return replace(budget, warm_time_s=_CUDA_WARM_S) if device_type == "cuda" else budget
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,0 +1,52 @@
+"""Exact costs of a run: multiply-accumulates and kernels dispatched."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+_aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class Counted:
+    """Multiply-accumulates (matrix products and attention only) and operators that launch a kernel."""
+
+    macs: int
+    num_kernels: int
+
+
+def _attention_flops(query: Any, key: Any, value: Any, *_args: Any, **_kwargs: Any) -> int:
+    # 2 (Q K^T) + 2 (P V) per query head, query and key: the full rectangle, masked or not.
+    # Torch's own registry leaves the CPU's flash kernel out: it would count as zero.
+    batch, num_heads, num_queries, head_dim = query
+    return int(2 * batch * num_heads * num_queries * key[-2] * (head_dim + value[-1]))
+
+
+class _KernelCounter(TorchDispatchMode):
+    """Counts dispatched operators whose outputs own fresh memory or are written in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.num_kernels = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        # A view only renames memory; everything else is at least one launch on an accelerator.
+        self.num_kernels += not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+def count(run: Callable[[], object]) -> Counted:
+    """Run once under torch's FLOP counter and a kernel counter (untimed)."""
+    mapping = {_aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops}
+    flops = FlopCounterMode(display=False, custom_mapping=mapping)
+    kernels = _KernelCounter()
+    with torch.inference_mode(), flops, kernels:
+        run()
+    total = flops.get_total_flops()
+    if total % 2:
+        raise ValueError(f"{total} floating-point operations are not whole multiply-accumulates")
+    return Counted(macs=total // 2, num_kernels=kernels.num_kernels)

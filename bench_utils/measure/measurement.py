@@ -1,0 +1,73 @@
+"""One case measured: frozen, with its raw samples; statistics are derived, never stored."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bench_utils.measure import statistics
+from bench_utils.measure.reading import Reading, missing
+from bench_utils.measure.statistics import Interval
+
+Param = str | int | float
+
+
+@dataclass(frozen=True)
+class Validity:
+    """Whether a result counts. Codes: ok, out-of-memory, above-roofline, not-applicable,
+    failed (an assert of the claim) and error (anything else)."""
+
+    code: str = "ok"
+    reason: str = ""
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether the result may be used."""
+        return self.code == "ok"
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What bounds a case, judged by its shares of the measured roofline (None: not assessed)."""
+
+    kind: str
+    share_of_bandwidth: float | None = None
+    share_of_peak: float | None = None
+
+    def __str__(self) -> str:
+        parts = [
+            f"{share:.0%} of {limit}"
+            for share, limit in ((self.share_of_bandwidth, "bandwidth"), (self.share_of_peak, "peak"))
+            if share is not None
+        ]
+        return f"{self.kind} ({', '.join(parts)})" if parts else self.kind
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What one case gave. Times in seconds per run, memory in bytes, energy in joules per run."""
+
+    claim: str
+    case: Mapping[str, Param]
+    samples_s: tuple[float, ...] = ()
+    runs_per_sample: int = 1
+    counters: Mapping[str, int | float] = field(default_factory=dict)
+    notes: Mapping[str, str] = field(default_factory=dict)
+    memory: Mapping[str, Reading] = field(default_factory=dict)
+    energy: Reading = field(default_factory=lambda: missing("not measured for this case"))
+    bound: Bound | None = None
+    validity: Validity = Validity()
+    duration_s: float = 0.0
+
+    @property
+    def key(self) -> tuple[Param, ...]:
+        """The case's parameters, as its key in the results of a claim."""
+        return tuple(self.case.values())
+
+    @property
+    def is_noisy(self) -> bool:
+        """Whether the interquartile range passes 10 % of the median."""
+        return statistics.is_noisy(self.samples_s)
+
+    @property
+    def median_s(self) -> Interval:
+        """The median time of one run."""
+        return statistics.median(self.samples_s)

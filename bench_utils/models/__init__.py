@@ -1,0 +1,1 @@
+"""Where a model comes from: sources, pinned assets, shape-exact random models, facts of its config."""

@@ -1,0 +1,106 @@
+"""Facts read off a model's config: the shape of its cache and of its projections, or why they are unknown."""
+
+from dataclasses import dataclass
+from typing import Any
+
+# Fields that change what a cache holds per token. Until each is handled exactly, their models are refused.
+_NOT_UNDERSTOOD = (
+    "kv_lora_rank",  # multi-head latent attention
+    "num_kv_shared_layers",  # layers that own no cache
+    "attention_chunk_size",  # chunked layers
+    "linear_num_key_heads",  # linear attention layers
+    "mamba_d_state",  # state-space layers
+    "is_encoder_decoder",
+)
+_PLAIN_LAYER = "full_attention"
+
+
+class UnknownCacheError(ValueError):
+    """The cache of this architecture is not understood; the message names the config field."""
+
+
+@dataclass(frozen=True)
+class CacheShape:
+    """The cache of one token: L layers, K kv heads, D head dim."""
+
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+
+    @property
+    def elements_per_token(self) -> int:
+        """2 L K D: a key and a value vector in every layer for every kv head."""
+        return 2 * self.num_layers * self.num_kv_heads * self.head_dim
+
+
+@dataclass(frozen=True)
+class DecoderShape:
+    """The matrices that a token passes: enough to count multiply-accumulates exactly."""
+
+    cache: CacheShape
+    num_query_heads: int
+    hidden: int
+    intermediate: int
+    vocab: int
+
+    @property
+    def projection_macs_per_token(self) -> int:
+        """q, k, v, o and the three gated MLP matrices of every layer (no language-model head)."""
+        d = self.cache.head_dim
+        attention = 2 * self.hidden * self.num_query_heads * d + 2 * self.hidden * self.cache.num_kv_heads * d
+        return self.cache.num_layers * (attention + 3 * self.hidden * self.intermediate)
+
+    @property
+    def head_macs_per_token(self) -> int:
+        """The language-model head."""
+        return self.hidden * self.vocab
+
+
+def cache_shape(config: Any) -> CacheShape:
+    """The cache's shape of a decoder with full attention in every layer (MHA, GQA or MQA).
+
+    Raises:
+        UnknownCacheError: naming the field of the config that is not understood.
+    """
+    for field in _NOT_UNDERSTOOD:
+        if getattr(config, field, None):
+            raise UnknownCacheError(f"config field {field}={getattr(config, field)!r}")
+    layer_types = getattr(config, "layer_types", None) or []
+    if strange := sorted(set(layer_types) - {_PLAIN_LAYER}):
+        raise UnknownCacheError(f"config field layer_types holds {', '.join(strange)}")
+    # A window without layer_types applies to every layer; Qwen2 keeps the field but switches it off.
+    if not layer_types and getattr(config, "sliding_window", None):
+        raise UnknownCacheError(f"config field sliding_window={config.sliding_window!r}")
+    num_heads = _needed(config, "num_attention_heads")
+    return CacheShape(
+        num_layers=_needed(config, "num_hidden_layers"),
+        num_kv_heads=getattr(config, "num_key_value_heads", None) or num_heads,
+        head_dim=getattr(config, "head_dim", None) or _needed(config, "hidden_size") // num_heads,
+    )
+
+
+def decoder_shape(config: Any) -> DecoderShape:
+    """The projections' shapes of a dense decoder with a gated MLP (llama, qwen2 and their like).
+
+    Raises:
+        UnknownCacheError: naming the field of the config that is not understood.
+    """
+    for field in ("num_experts", "num_local_experts", "n_routed_experts"):
+        if getattr(config, field, None):
+            raise UnknownCacheError(f"config field {field}={getattr(config, field)!r}")
+    if config.model_type not in {"llama", "qwen2", "mistral", "qwen3"}:
+        raise UnknownCacheError(f"config field model_type={config.model_type!r}")
+    return DecoderShape(
+        cache=cache_shape(config),
+        num_query_heads=_needed(config, "num_attention_heads"),
+        hidden=_needed(config, "hidden_size"),
+        intermediate=_needed(config, "intermediate_size"),
+        vocab=_needed(config, "vocab_size"),
+    )
+
+
+def _needed(config: Any, field: str) -> int:
+    value = getattr(config, field, None)
+    if not isinstance(value, int):
+        raise UnknownCacheError(f"config field {field} is missing")
+    return value

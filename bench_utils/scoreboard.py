@@ -1,0 +1,61 @@
+"""The scoreboard: one line a claim, the chapter's figure beside the one measured here."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bench_utils.verdict import Outcome, Verdict
+
+CHAPTER_MACHINE = "chapter, laptop 8 GB"
+_STYLES = {
+    Outcome.HOLDS: "green",
+    Outcome.DOES_NOT_HOLD: "bold red",
+    Outcome.INCONCLUSIVE: "yellow",
+    Outcome.NOT_APPLICABLE: "dim",
+    Outcome.INVALID: "magenta",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One claim on the scoreboard."""
+
+    id: str
+    title: str
+    chapter: str
+    verdict: Verdict
+
+
+def render(lines: Sequence[Line], caption: str) -> RenderableType:
+    """The table; every cell is plain text, so nothing in it can act as markup."""
+    table = Table(box=box.SIMPLE_HEAD, title="Scoreboard", title_justify="left", pad_edge=False)
+    table.add_column("claim", ratio=28)
+    table.add_column(CHAPTER_MACHINE, ratio=20)
+    table.add_column("measured here [95 % interval]".replace("[", "\\["), ratio=32)
+    table.add_column("bound by", ratio=14)
+    table.add_column("verdict", ratio=14)
+    table.expand = True
+    for line in lines:
+        verdict = line.verdict
+        measured = verdict.measured
+        if verdict.predicted:
+            measured += f"; predicted {verdict.predicted}"
+        if verdict.reason:
+            measured = f"{measured}; {verdict.reason}" if measured else verdict.reason
+        table.add_row(
+            Text.assemble((line.id, "bold"), " ", line.title),
+            Text(line.chapter or "-"),
+            Text(measured or "-"),
+            Text(verdict.bound or "-"),
+            Text(verdict.outcome.value, style=_STYLES[verdict.outcome]),
+        )
+    return Group(table, Text(caption, style="dim"))
+
+
+def show(lines: Sequence[Line], caption: str, console: Console) -> None:
+    """Print the scoreboard."""
+    console.print(render(lines, caption))

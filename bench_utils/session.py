@@ -1,0 +1,232 @@
+"""One pytest run over claims: opens the lab and the record, keeps every case, decides the verdicts."""
+
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from bench_utils import scoreboard
+from bench_utils.claim import Claim, decide
+from bench_utils.history import journal, records
+from bench_utils.history.journal import Journal
+from bench_utils.history.records import RecordError, RunRecord
+from bench_utils.lab import open_lab
+from bench_utils.measure import machine
+from bench_utils.measure.measurement import Measurement, Param, Validity
+from bench_utils.measure.sampler import Budget
+from bench_utils.models import loading
+from bench_utils.models.assets import AssetError
+from bench_utils.models.loading import ModelLoadError
+from bench_utils.progress import CaseProgress, FetchProgress, steps
+from bench_utils.pytest_plugin import replay
+from bench_utils.settings import ChoiceError, Settings
+from bench_utils.verdict import Outcome, Verdict, case_id
+
+# pytest-benchmark's own defaults: a value that differs from them was chosen by the user.
+_DEFAULT_MIN_ROUNDS, _DEFAULT_MAX_TIME_S = 5, 1.0
+_WIDTH_WITHOUT_TERMINAL = 140
+
+
+class PreparationError(RuntimeError):
+    """The run cannot start; nothing was measured."""
+
+
+class ClaimsSession:
+    """What the fixture `claims_session` gives to a claim, and what the plugin's hooks drive."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        self._config = config
+        self._settings = settings
+        self._stack = ExitStack()
+        self._console = _console(config)
+        self._is_timing = not (config.getoption("benchmark_disable") or config.getoption("benchmark_skip"))
+        self._journal: Journal | None = None
+        self._progress: CaseProgress | None = None
+        self._item: pytest.Item | None = None
+        self._began_s = 0.0
+        self._claims: dict[str, type[Claim]] = {}
+        self._measured: dict[str, dict[tuple[Param, ...], Measurement]] = {}
+        self._verdicts: dict[str, Verdict] = {}
+        self._outcome = ""
+
+    def open(self, results: Path, keys: list[str]) -> None:
+        """Everything that can fail before the first case: assets, device, limits, the results folder.
+
+        Raises:
+            PreparationError: with what to do about it.
+        """
+        try:
+            with steps(self._console, f"preparing the model {self._settings.model}"):
+                loading.prepare(self._settings, FetchProgress(self._console))
+            with steps(self._console, "reading this machine and its limits") as report:
+                self.lab = open_lab(
+                    self._settings,
+                    self._stack,
+                    with_passes=self._is_timing,
+                    with_limits=self._is_timing,
+                    report=report,
+                )
+            self.lab.budget = _chosen_budget(self.lab.budget, self._config)
+            expected = dict.fromkeys(keys, 0.0)
+            if self._is_timing:
+                self._open_journal(results, expected)
+        except (ChoiceError, AssetError, ModelLoadError, RecordError, OSError, MemoryError) as error:
+            raise PreparationError(str(error)) from error
+        placement = self.lab.placement
+        self._say(f"{self._settings.model} in {placement.dtype_name} on {placement.device} ({placement.why})")
+        self._progress = CaseProgress(self._console, expected)
+        self._stack.callback(self._progress.close)
+
+    def _open_journal(self, results: Path, expected: dict[str, float]) -> None:
+        this_machine = journal.machine_entry(self.lab.machine, self._settings.machine)
+        placement = self.lab.placement
+        durations = journal.last_durations(results, this_machine["name"])
+        expected.update({key: durations[key] for key in expected if key in durations})
+        record = RunRecord(
+            started_at=records.now_utc(),
+            profile=self._settings.profile,
+            source=records.source_state(self._config.rootpath),
+            model=asdict(loading.describe(self._settings)),
+            placement={
+                "device": str(placement.device),
+                "dtype": placement.dtype_name,
+                "why": placement.why,
+            },
+            machine=this_machine,
+            roofline=asdict(self.lab.roofline),
+            state_before=asdict(machine.state(self.lab.gpu)),
+        )
+        resume = bool(self._config.getoption("--claims-resume"))
+        self._journal = journal.begin(results, record, resume=resume)
+        for key in self._journal.resumed:
+            expected.pop(key, None)
+        if self._journal.resumed:
+            self._say(f"resuming {self._journal.short_path}: {len(self._journal.resumed)} cases are there")
+        elif resume:
+            self._say("no unfinished run of the same claims, model and machine: starting anew")
+
+    def begin(self, item: pytest.Item, key: str) -> None:
+        """A case is about to run."""
+        self._item, self._began_s, self._outcome = item, perf_counter(), "failed"
+        if self._progress is not None:
+            self._progress.begin(key)
+
+    def end(self, key: str) -> None:
+        """A case has run."""
+        if self._progress is not None:
+            self._progress.end(key, self._outcome, perf_counter() - self._began_s)
+
+    def run_case(self, claim: Claim, case: tuple[Param, ...], benchmark: Any) -> None:
+        """Measure one case through the benchmark fixture, or take it from the record that is resumed."""
+        self._claims[claim.id] = type(claim)
+        claim._lab = self.lab
+        resumed = self._journal.resumed.get(f"{claim.id}[{case_id(case)}]") if self._journal else None
+        if resumed is not None:
+            self._keep(resumed)
+            self._outcome = "resumed"
+            pytest.skip("measured before this run was resumed")
+        try:
+            measurement = self._measure(claim, case, benchmark)
+        except Exception as error:
+            names = dict(zip(claim.param_names, case, strict=True))
+            reason = (str(error) or type(error).__name__).splitlines()[0]
+            code = "failed" if isinstance(error, AssertionError) else "error"
+            self._keep(Measurement(claim.id, names, validity=Validity(code, reason)))
+            raise
+        self._keep(measurement)
+        if self._journal is not None:
+            self._journal.add(measurement, self.lab.roofline)
+        self._outcome = "noisy" if measurement.is_noisy else "ok"
+        if not measurement.validity.is_ok:
+            self._outcome = measurement.validity.code
+            pytest.skip(f"{measurement.validity.code}: {measurement.validity.reason}")
+
+    def _measure(self, claim: Claim, case: tuple[Param, ...], benchmark: Any) -> Measurement:
+        if benchmark.disabled:
+            return benchmark.pedantic(lambda: self.lab.run_once(claim, case)[0])  # type: ignore[no-any-return]
+        measurement = self.lab.measure(claim, case)[0]
+        if measurement.validity.is_ok:
+            assert self._item is not None
+            # A case that is counted, not timed, shows how long counting took.
+            samples_s = measurement.samples_s or (measurement.duration_s,)
+            replay(self._item, benchmark, samples_s, lambda: self.lab.run_once(claim, case))
+        return measurement
+
+    def _keep(self, measurement: Measurement) -> None:
+        self._measured.setdefault(measurement.claim, {})[measurement.key] = measurement
+
+    def finish(self, *, is_complete: bool) -> list[str]:
+        """Decide every verdict and close a complete run's record; the ids of the claims that fail the run."""
+        failing = []
+        for claim_id, claim in self._claims.items():
+            instance = claim()
+            instance._lab = self.lab
+            verdict = decide(instance, self._measured.get(claim_id, {}))
+            self._verdicts[claim_id] = verdict
+            is_strict = claim.kind == "exact" or self._config.getoption("--strict-claims")
+            if verdict.outcome is Outcome.DOES_NOT_HOLD and is_strict:
+                failing.append(claim_id)
+        if self._journal is not None and is_complete:
+            about = {
+                claim_id: {"title": claim.title, "kind": claim.kind, "chapter": claim.chapter}
+                for claim_id, claim in self._claims.items()
+            }
+            self._journal.finish(about, self._verdicts, machine.state(self.lab.gpu))
+        return failing
+
+    def show_scoreboard(self) -> None:
+        """The scoreboard and where the record lies."""
+        if not self._verdicts:
+            return
+        lines = [
+            scoreboard.Line(claim_id, claim.title, claim.chapter, self._verdicts[claim_id])
+            for claim_id, claim in sorted(self._claims.items())
+        ]
+        self._console.line()
+        scoreboard.show(lines, self._caption(), self._console)
+        if self._journal is not None and self._journal.write_error:
+            self._say(f"the record could not be written ({self._journal.write_error}); here it is:")
+            self._console.print_json(data=self._journal.record.to_json())
+
+    def _caption(self) -> str:
+        placement = self.lab.placement
+        parts = [f"{self._settings.model}, {placement.dtype_name} on {placement.device} ({placement.why})"]
+        everything = [m for by_case in self._measured.values() for m in by_case.values()]
+        if num_noisy := sum(m.is_noisy for m in everything):
+            parts.append(f"{num_noisy} of {len(everything)} cases noisy (IQR over 10 % of the median)")
+        if self._journal is not None:
+            parts.append(f"record: {self._journal.short_path}")
+        elif not self._is_timing:
+            parts.append("timing was off: correctness only, no record")
+        return "; ".join(parts)
+
+    def close(self) -> None:
+        """Let go of the lab's processes and the progress bar."""
+        self._stack.close()
+
+    def _say(self, text: str) -> None:
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _console(config: pytest.Config) -> Console:
+    """A console on pytest's own output; colours only where that is a terminal."""
+    writer = config.get_terminal_writer()
+    console = Console(file=writer._file, no_color=not writer.hasmarkup, highlight=False)
+    if not console.is_terminal:
+        console.width = max(console.width, _WIDTH_WITHOUT_TERMINAL)
+    return console
+
+
+def _chosen_budget(budget: Budget, config: pytest.Config) -> Budget:
+    """The profile's budget, with --benchmark-min-rounds and --benchmark-max-time where they were given."""
+    min_rounds = int(config.getoption("benchmark_min_rounds"))
+    max_time_s = float(config.getoption("benchmark_max_time"))
+    if min_rounds != _DEFAULT_MIN_ROUNDS:
+        budget = replace(budget, min_samples=min_rounds, max_samples=max(min_rounds, budget.max_samples))
+    if max_time_s != _DEFAULT_MAX_TIME_S:
+        budget = replace(budget, max_time_s=max_time_s, min_time_s=min(max_time_s, budget.min_time_s))
+    return budget

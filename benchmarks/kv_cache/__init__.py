@@ -1,0 +1,1 @@
+"""Section A of the ledger: the KV cache."""

@@ -1,0 +1,96 @@
+"""A8. Grouped-query and multi-query attention divide the KV cache by an integer, and its reading time with it.
+
+Timed: one token's attention over a long cache in all layers of the chapter's model, for 14, 7, 2 and 1 kv heads.
+Not timed: the projections and the MLP, which no cache changes, and filling the cache.
+"""
+
+import torch
+
+from bench_utils.claim import Claim, Mapping, Results, Verdict, Work
+from bench_utils.inference.attention import grouped_step
+from bench_utils.inference.kv_cache import bytes_per_token, filled_cache, tensor_bytes
+from bench_utils.models.facts import cache_shape
+from bench_utils.models.shapes import chapter_config
+from bench_utils.verdict import compare
+
+MHA, GQA, MQA = 14, 2, 1
+NUM_TOKENS, QUICK_TOKENS = 8_192, 1_024
+# fp16, from the chapter: 84 KiB with 14 kv heads, 12 KiB with its own 2.
+CHAPTER_BYTES_PER_TOKEN = {MHA: 86_016, GQA: 12_288}
+
+
+class ClaimGroupedHeads(Claim):
+    id = "A8"
+    title = "GQA and MQA divide the cache by an integer"
+    chapter = "86,016 B/token with MHA, 7x the 12,288 of GQA"
+    tracked = {"cache_bytes": "bytes"}
+
+    param_names = ["num_kv_heads"]
+    params = [[MHA, 7, GQA, MQA]]
+
+    def setup(self, num_kv_heads):
+        placement = self.lab.placement
+        self.config = chapter_config(num_kv_heads)
+        self.num_tokens = QUICK_TOKENS if self.lab.settings.is_quick else NUM_TOKENS
+        self.cache = filled_cache(
+            self.config,
+            batch=1,
+            num_tokens=self.num_tokens,
+            dtype=placement.dtype,
+            device=placement.device,
+            seed=num_kv_heads,
+        )
+        shape = (1, self.config.num_attention_heads, cache_shape(self.config).head_dim)
+        generator = torch.Generator(placement.device).manual_seed(0)
+        self.query = torch.randn(shape, generator=generator, dtype=placement.dtype, device=placement.device)
+
+    @torch.inference_mode()
+    def run(self, num_kv_heads):
+        for layer in self.cache.layers:
+            output = grouped_step(self.query, layer.keys, layer.values)
+        return output
+
+    @torch.inference_mode()
+    def check(self, output, num_kv_heads):
+        itemsize = self.lab.placement.dtype.itemsize
+        per_token = bytes_per_token(cache_shape(self.config), itemsize)
+        measured = tensor_bytes(self.cache)
+        assert measured == per_token * self.num_tokens, f"{measured:,} B, {per_token * self.num_tokens:,} expected"
+        if (chapter := CHAPTER_BYTES_PER_TOKEN.get(num_kv_heads)) is not None:
+            assert measured * 2 == chapter * self.num_tokens * itemsize, f"{measured:,} B, not {chapter:,} B/token"
+        last = self.cache.layers[-1]
+        reference = torch.nn.functional.scaled_dot_product_attention(
+            self.query.float().unsqueeze(2), last.keys.float(), last.values.float(), enable_gqa=True
+        ).squeeze(2)
+        # A weighted mean of normal values: what is left of them is about 1/sqrt(T), the rounding far below it.
+        error = float((output.float() - reference).abs().max())
+        tolerance = 8 * torch.finfo(output.dtype).eps * float(reference.abs().max())
+        assert error <= tolerance, f"grouped attention differs by {error:.2g}, rounding explains {tolerance:.2g}"
+
+    def counters(self, output, num_kv_heads) -> Mapping[str, int]:
+        bytes_fp16 = bytes_per_token(cache_shape(self.config), torch.float16.itemsize)
+        return {"cache_bytes": tensor_bytes(self.cache), "bytes_per_token_fp16": bytes_fp16}
+
+    def work(self, output, num_kv_heads) -> Work:
+        shape = cache_shape(self.config)
+        products = 2 * shape.num_layers * self.config.num_attention_heads * shape.head_dim * self.num_tokens
+        moved = tensor_bytes(self.cache)
+        return Work(moved, products, moved, self.lab.placement.dtype_name)
+
+    def teardown(self, num_kv_heads):
+        self.cache = None
+
+    def verdict(self, results: Results) -> Verdict:
+        per_token = {heads: results[(heads,)].counters["bytes_per_token_fp16"] for heads in (MHA, 7, GQA, MQA)}
+        for heads, size in per_token.items():
+            assert size * MHA == per_token[MHA] * heads, f"{heads} kv heads: {size:,} B/token is no integer share"
+        ratio = results.ratio((MHA,), (GQA,))
+        sizes = ", ".join(f"{size:,}" for size in per_token.values())
+        return Verdict(
+            compare(ratio, 1.0),
+            measured=f"{sizes} B/token with 14, 7, 2, 1 kv heads (fp16); reading MHA's cache takes "
+            f"{ratio.format('.2f', 'x')} as long as GQA's",
+            predicted=f"{MHA / GQA:.0f}x where memory bounds both",
+            bound=f"MHA: {results.bound(MHA)}; GQA: {results.bound(GQA)}",
+            figures={"mha_over_gqa_time": ratio},
+        )
