@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _SESSION = pytest.StashKey["ClaimsSession"]()
 _SETTINGS = pytest.StashKey[Settings]()
 _RESULTS = "results"
+COUNTED_ONLY = "counted_only"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -77,6 +78,8 @@ def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
         return (yield)
     from bench_utils.session import ClaimsSession, PreparationError
 
+    if len(items) == len(session.items):
+        _quieten(session.config.pluginmanager.get_plugin("terminalreporter"))
     running = ClaimsSession(session.config, session.config.stash[_SETTINGS])
     session.config.stash[_SESSION] = running
     try:
@@ -108,6 +111,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
         running.end(key_of(item))
 
 
+def _quieten(reporter: Any) -> None:
+    """Where every item is a claim's case, pytest's file names and percentages would only cut the lines."""
+    if reporter is not None and reporter.verbosity <= 0:
+        reporter.showfspath = False
+        # No public switch at run time; where it goes away, the percentages come back and nothing breaks.
+        reporter._show_progress_info = False
+
+
 def pytest_report_teststatus(
     report: pytest.TestReport, config: pytest.Config
 ) -> tuple[str, str, str] | None:
@@ -120,6 +131,7 @@ def pytest_report_teststatus(
     return None
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(config: pytest.Config) -> None:
     """The scoreboard, last, where a reader looks."""
     running = config.stash.get(_SESSION, None)
@@ -130,6 +142,15 @@ def pytest_terminal_summary(config: pytest.Config) -> None:
 def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
     """People publish these files: the host's name is not in them."""
     machine_info.pop("node", None)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_benchmark_group_stats(benchmarks: list[Any]) -> Iterator[Any]:
+    """Leave what is only counted out of the table of times; the JSON keeps it."""
+    groups = yield
+    counted = {id(bench) for bench in benchmarks if bench.get("extra_info", {}).get(COUNTED_ONLY)}
+    timed = [(name, [b for b in group if id(b) not in counted]) for name, group in groups]
+    return [(name, group) for name, group in timed if group]
 
 
 def is_claim(item: pytest.Item) -> bool:

@@ -22,7 +22,7 @@ from bench_utils.models import loading
 from bench_utils.models.assets import AssetError
 from bench_utils.models.loading import ModelLoadError
 from bench_utils.progress import CaseProgress, FetchProgress, steps
-from bench_utils.pytest_plugin import replay
+from bench_utils.pytest_plugin import COUNTED_ONLY, replay
 from bench_utils.settings import ChoiceError, Settings
 from bench_utils.verdict import Outcome, Verdict, case_id
 
@@ -153,6 +153,8 @@ class ClaimsSession:
             assert self._item is not None
             # A case that is counted, not timed, shows how long counting took.
             samples_s = measurement.samples_s or (measurement.duration_s,)
+            benchmark.extra_info.update(measurement.counters)
+            benchmark.extra_info[COUNTED_ONLY] = not measurement.samples_s
             replay(self._item, benchmark, samples_s, lambda: self.lab.run_once(claim, case))
         return measurement
 

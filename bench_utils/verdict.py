@@ -100,13 +100,20 @@ def case_id(case: tuple[Param, ...]) -> str:
     return "-".join(str(value) for value in case)
 
 
-def compare(interval: Interval, threshold: float) -> Outcome:
+def above(interval: Interval, threshold: float) -> Outcome:
     """Holds where the whole interval lies above the threshold, does not where it lies below, else inconclusive."""
     if interval.low > threshold:
         return Outcome.HOLDS
     if interval.high < threshold:
         return Outcome.DOES_NOT_HOLD
     return Outcome.INCONCLUSIVE
+
+
+def at_most(interval: Interval, limit: float) -> Outcome:
+    """Holds where the whole interval keeps the limit, does not where it lies above, else inconclusive."""
+    if interval.high <= limit:
+        return Outcome.HOLDS
+    return Outcome.DOES_NOT_HOLD if interval.low > limit else Outcome.INCONCLUSIVE
 
 
 def all_of(outcomes: list[Outcome]) -> Outcome:

@@ -33,12 +33,12 @@ class Bound:
     share_of_peak: float | None = None
 
     def __str__(self) -> str:
-        parts = [
-            f"{share:.0%} of {limit}"
-            for share, limit in ((self.share_of_bandwidth, "bandwidth"), (self.share_of_peak, "peak"))
-            if share is not None
-        ]
-        return f"{self.kind} ({', '.join(parts)})" if parts else self.kind
+        shares = {"bandwidth": self.share_of_bandwidth, "peak": self.share_of_peak}
+        known = {limit: share for limit, share in shares.items() if share is not None}
+        if not known:
+            return self.kind
+        nearest = max(known, key=lambda limit: known[limit])
+        return f"{self.kind} ({known[nearest]:.0%} of {nearest})"
 
 
 @dataclass(frozen=True)

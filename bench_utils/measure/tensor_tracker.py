@@ -1,12 +1,12 @@
 """Exact live tensor bytes, counted at torch's dispatch: the CPU's stand-in for an allocator's peak."""
 
 import weakref
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 
 class TensorTracker(TorchDispatchMode):
@@ -21,7 +21,7 @@ class TensorTracker(TorchDispatchMode):
         super().__init__()
         self.live_bytes = 0
         self.peak_bytes = 0
-        self._counted: dict[int, int] = {}
+        self._met: dict[int, tuple[int, weakref.ref[Any]]] = {}
 
     def __enter__(self) -> "TensorTracker":
         super().__enter__()
@@ -34,29 +34,35 @@ class TensorTracker(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        for tensor in tree_leaves((args, kwargs)):
-            if isinstance(tensor, torch.Tensor):
-                self._meet(tensor, is_new=False)
+        for tensor in _tensors((*args, *kwargs.values())):
+            self._meet(tensor, is_new=False)
         result = func(*args, **kwargs)
-        for tensor in tree_leaves(result):
-            if isinstance(tensor, torch.Tensor):
-                self._meet(tensor, is_new=True)
+        for tensor in _tensors((result,)):
+            self._meet(tensor, is_new=True)
         return result
 
     def _meet(self, tensor: torch.Tensor, *, is_new: bool) -> None:
         storage = tensor.untyped_storage()
         key = storage._cdata
-        if key not in self._counted:
-            self._counted[key] = 0
-            weakref.finalize(storage, self._forget, key)
-            if not is_new:
-                return
-            self._counted[key] = storage.nbytes()
-            self.live_bytes += storage.nbytes()
-            self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        if key in self._met:
+            return
+        num_bytes = storage.nbytes() if is_new else 0
+        self._met[key] = num_bytes, weakref.ref(storage, lambda _dead: self._forget(key))
+        self.live_bytes += num_bytes
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
 
     def _forget(self, key: int) -> None:
-        self.live_bytes -= self._counted.pop(key, 0)
+        num_bytes, _ = self._met.pop(key)
+        self.live_bytes -= num_bytes
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    # Operators take and return tensors, or lists of them: no deeper tree is worth walking.
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, list | tuple):
+            yield from (element for element in value if isinstance(element, torch.Tensor))
 
 
 def peak_tensor_bytes(run: Any) -> int:

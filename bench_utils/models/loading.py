@@ -99,7 +99,7 @@ def _load(name: str, placement: devices.Placement) -> LoadedModel:
     folder, identity = _locate(catalog.resolve(name))
     if folder is None:
         return LoadedModel(identity, random_model(chapter_config(), placement), None, placement)
-    return LoadedModel(identity, _from_safetensors(folder, placement), _tokenizer(folder), placement)
+    return LoadedModel(identity, from_safetensors(folder, placement), _tokenizer(folder), placement)
 
 
 def _locate(source: Source) -> tuple[str | None, ModelIdentity]:
@@ -135,7 +135,13 @@ def _hub_commit(name: str) -> str:
     return str(getattr(config, "_commit_hash", None) or "unpinned")
 
 
-def _from_safetensors(folder: str, placement: devices.Placement) -> Any:
+def from_safetensors(folder: str, placement: devices.Placement) -> Any:
+    """A causal language model from a folder's (or hub id's) safetensors.
+
+    Raises:
+        ModelLoadError: it is no such model, or has no safetensors.
+        MemoryError: its weights do not fit.
+    """
     from transformers import AutoConfig, AutoModelForCausalLM
 
     try:

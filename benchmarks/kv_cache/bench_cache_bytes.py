@@ -15,7 +15,7 @@ from bench_utils.models.catalog import CHAPTER_SHAPE
 
 MODEL, CHAPTER = "model at hand", "chapter's model"
 # The chapter's 295 tokens first.
-SHAPES = ["1 x 295", "4 x 64", "2 x 16"]
+SHAPES = ["1 x 295", "4 x 16", "2 x 16"]
 CHAPTER_TENSOR, CHAPTER_BYTES, CHAPTER_BYTES_PER_TOKEN = (1, 2, 295, 64), 3_624_960, 12_288
 
 

@@ -13,8 +13,8 @@ from bench_utils.models import loading, prompts
 NUM_PROMPT = 40
 NUM_TOKENS = 48
 # Double precision is slow on most machines and needs no long run to show its point.
-FEWER_TOKENS = {"float64": 16}
-QUICK_TOKENS = 12
+FEWER_TOKENS = {"float64": 12}
+QUICK_TOKENS = 8
 
 
 class ClaimIdenticalTokens(Claim):

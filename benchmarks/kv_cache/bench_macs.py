@@ -40,6 +40,8 @@ class ClaimMacs(Claim):
             return
         if self.lab.settings.is_quick and num_tokens > NUM_TOKENS[0]:
             self.not_applicable("full profile only")
+        if self.lab.placement.device.type == "cpu" and num_tokens > NUM_TOKENS[1]:
+            self.not_applicable("on a CPU this length is counted for one head only: it adds minutes and no new term")
         settings = self.lab.settings if subject == MODEL else replace(self.lab.settings, model=CHAPTER_SHAPE)
         self.loaded = loading.load(settings)
         try:

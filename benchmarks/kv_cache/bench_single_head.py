@@ -7,7 +7,7 @@ import torch
 
 from bench_utils.claim import Claim, Mapping, Results, Verdict, Work
 from bench_utils.inference import attention, macs
-from bench_utils.verdict import compare
+from bench_utils.verdict import above
 
 RECOMPUTE, CACHED = "recompute", "cached"
 HEAD_DIM = 64
@@ -65,7 +65,7 @@ class ClaimSingleHead(Claim):
         scores = {arm: results[arm, LONGEST].counters["score_bytes"] for arm in (RECOMPUTE, CACHED)}
         short = results.ratio((RECOMPUTE, LENGTHS[0]), (CACHED, LENGTHS[0]))
         return Verdict(
-            compare(ratio, 1.0),
+            above(ratio, 1.0),
             measured=f"{scores[RECOMPUTE]:,} B against {scores[CACHED]:,} B; the step takes "
             f"{ratio.format('.3g', 'x')} as long at n = {LONGEST:,}, {short.format('.2f', 'x')} at {LENGTHS[0]}",
             bound="; ".join(f"{arm}: {results.bound(arm, LONGEST)}" for arm in (RECOMPUTE, CACHED)),

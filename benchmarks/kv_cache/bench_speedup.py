@@ -13,7 +13,7 @@ from bench_utils.inference.kv_cache import bytes_per_token
 from bench_utils.measure.sampler import Budget
 from bench_utils.measure.statistics import quotient
 from bench_utils.models import facts, loading, prompts
-from bench_utils.verdict import all_of, compare
+from bench_utils.verdict import above, all_of
 
 NUM_PROMPT = 40
 RECOMPUTE, CACHED = "recompute", "cached"
@@ -64,14 +64,14 @@ class ClaimSpeedup(Claim):
 
     def budget(self, default: Budget) -> Budget:
         # Seconds a run: fewer samples than a step would get, enough for a ratio far from one.
-        return replace(default, min_samples=5, max_time_s=min(8.0, default.max_time_s * 2))
+        return replace(default, min_samples=5, max_time_s=min(6.0, default.max_time_s * 2))
 
     def verdict(self, results: Results) -> Verdict:
         lengths = [n for n in LENGTHS if (CACHED, n) in results.usable()] or LENGTHS
         ratios = {n: results.ratio((RECOMPUTE, n), (CACHED, n)) for n in lengths}
         shortest, longest = ratios[lengths[0]], ratios[lengths[-1]]
-        outcomes = [compare(ratio, 1.0) for ratio in ratios.values()]
-        outcomes.append(compare(quotient(longest, shortest), 1.0))
+        outcomes = [above(ratio, 1.0) for ratio in ratios.values()]
+        outcomes.append(above(quotient(longest, shortest), 1.0))
         return Verdict(
             all_of(outcomes),
             measured=", ".join(f"{ratio.format('.2f', 'x')} over {n} tokens" for n, ratio in ratios.items()),

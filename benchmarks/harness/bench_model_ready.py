@@ -1,0 +1,58 @@
+"""S3. The embedded model is ready faster from mapped safetensors than by de-quantizing its GGUF file.
+
+Timed: from the file, in the system's cache, to a float32 model on the CPU. Not timed: importing, converting.
+"""
+
+from dataclasses import replace
+
+import torch
+
+from bench_utils.claim import Claim, Results, Verdict
+from bench_utils.devices import Placement
+from bench_utils.measure.sampler import Budget
+from bench_utils.models import assets, conversion, loading
+from bench_utils.verdict import above, all_of, at_most
+
+MAPPED, DEQUANTIZED = "mapped safetensors", "de-quantized GGUF"
+READY_S = 2.0
+
+
+class ClaimModelReady(Claim):
+    id = "S3"
+    title = "the embedded model is ready in 2 s"
+    chapter = "(the suite's own promise)"
+
+    param_names = ["arm"]
+    params = [[MAPPED, DEQUANTIZED]]
+
+    def setup(self, arm):
+        if arm == MAPPED:
+            self.folder = str(loading.embedded_folder())
+            return
+        if self.lab.settings.is_quick:
+            self.not_applicable("full profile only")
+        self.gguf = assets.ensure(assets.SMOLLM2)
+
+    def run(self, arm):
+        if arm == MAPPED:
+            return loading.from_safetensors(self.folder, Placement(torch.device("cpu"), torch.float32, ""))
+        return conversion.dequantize(self.gguf)
+
+    def check(self, output, arm):
+        num_parameters = sum(p.numel() for p in output.parameters())
+        assert num_parameters == 134_515_008, f"{num_parameters:,} parameters"
+
+    def budget(self, default: Budget) -> Budget:
+        return replace(default, min_samples=3, floor_samples=2, max_time_s=5.0)
+
+    def verdict(self, results: Results) -> Verdict:
+        results.samples_s(MAPPED)
+        ready = results[(MAPPED,)].median_s
+        outcomes = [at_most(ready, READY_S)]
+        measured, figures = f"ready in {ready.format('.2f', ' s')}", {"ready_s": ready}
+        if (DEQUANTIZED,) in results.usable():
+            ratio = results.ratio((DEQUANTIZED,), (MAPPED,))
+            outcomes.append(above(ratio, 1.0))
+            measured += f"; de-quantizing takes {ratio.format('.1f', 'x')} as long"
+            figures["dequantizing_over_mapping"] = ratio
+        return Verdict(all_of(outcomes), measured=measured, figures=figures)
