@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from bench_utils import devices
 from bench_utils.measure import bounds, energy, machine, memory, nvml, roofline, sampler
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bench_utils.claim import Claim
 
 _CUDA_WARM_S = 1.0
+Limits = Literal["none", "cached", "fresh"]
 
 
 class NotApplicableError(NotImplementedError):
@@ -137,12 +138,13 @@ def open_lab(
     stack: ExitStack,
     *,
     with_passes: bool = True,
-    with_limits: bool = True,
+    limits: Limits = "cached",
     report: Callable[[str], None] = lambda _step: None,
 ) -> Lab:
     """A lab for these settings; `stack` closes its watching process.
 
-    `with_limits` measures the roofline where none is cached; `with_passes` adds memory and energy.
+    Limits 'fresh' are measured now and the best ones kept, 'cached' only where none are there, 'none' not at
+    all; `with_passes` adds memory and energy.
 
     Raises:
         ChoiceError: the device asked for is absent.
@@ -156,16 +158,17 @@ def open_lab(
         gpu_reason = str(error)
     report("reading the machine")
     this_machine = machine.fingerprint(device.type, device.index or 0, gpu)
-    limits = roofline.Roofline()
-    if with_limits:
-        limits = roofline.load_or_measure(this_machine, device.type, report)
+    measured = roofline.Roofline()
+    if limits != "none":
+        get = roofline.measure_again if limits == "fresh" else roofline.load_or_measure
+        measured = get(this_machine, device.type, report)
     lab = Lab(
         settings=settings,
         placement=placement,
         budget=_budget(settings, device.type),
         clock=clock_for(device.type),
         machine=this_machine,
-        roofline=limits,
+        roofline=measured,
         gpu=gpu,
     )
     if with_passes:

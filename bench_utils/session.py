@@ -67,7 +67,7 @@ class ClaimsSession:
                     self._settings,
                     self._stack,
                     with_passes=self._is_timing,
-                    with_limits=self._is_timing,
+                    limits="fresh" if self._is_timing else "none",
                     report=report,
                 )
             self.lab.budget = _chosen_budget(self.lab.budget, self._config)

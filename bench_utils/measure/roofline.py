@@ -18,7 +18,7 @@ GPU_WORKING_SETS = (2**22, 2**24, 2**26, 2**28, 2**30)
 PEAK_DTYPES = ("float64", "float32", "bfloat16", "float16")
 _REPEATS = 12
 _GEMM_SIZES = (512, 1024, 2048, 4096, 8192)
-_GEMM_TIME_S = 0.08
+_GEMM_TIME_S = 0.03
 
 
 @dataclass(frozen=True)

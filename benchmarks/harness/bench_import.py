@@ -18,7 +18,6 @@ PROGRAM = "import sys, bench_utils; print('torch' in sys.modules)"
 class ClaimImport(Claim):
     id = "S4"
     title = "importing the package takes 0.2 s and no torch"
-    chapter = "(the suite's own promise)"
 
     param_names = ["package"]
     params = [["bench_utils"]]

@@ -20,7 +20,6 @@ READY_S = 2.0
 class ClaimModelReady(Claim):
     id = "S3"
     title = "the embedded model is ready in 2 s"
-    chapter = "(the suite's own promise)"
 
     param_names = ["arm"]
     params = [[MAPPED, DEQUANTIZED]]

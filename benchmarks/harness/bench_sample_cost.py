@@ -16,7 +16,6 @@ LIMIT_US = 10.0
 class ClaimSampleCost(Claim):
     id = "S1"
     title = "the harness costs under 10 us a sample"
-    chapter = "(the suite's own promise)"
 
     param_names = ["arm"]
     params = [[SAMPLER, BARE]]

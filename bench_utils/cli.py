@@ -1,0 +1,119 @@
+"""The `claims` command: list what is claimed, examine the machine, fetch what is needed."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from bench_utils.settings import ChoiceError, Settings, from_environ
+
+app = typer.Typer(
+    help="Every claim about cheap LLM inference as one benchmark. Run them with "
+    "`pytest benchmarks --benchmark-only`; track them with `asv run`.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+Folder = Annotated[Path, typer.Argument(help="The folder of the benchmarks.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable, on standard output.")]
+Model = Annotated[str | None, typer.Option(help="smollm2, qwen2.5-0.5b-shape, a hub id, a folder or a .gguf file.")]
+Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")]
+Dtype = Annotated[str | None, typer.Option(help="auto, float64, float32, bfloat16 or float16.")]
+
+
+@app.command("list")
+def list_claims(folder: Folder = Path("benchmarks"), as_json: AsJson = False) -> None:
+    """Print the ledger of claims found in the benchmark files.
+
+    Example: claims list --json | jq '.claims[].id'
+    """
+    from bench_utils.discovery import find_claims
+
+    with _errors():
+        claims, broken = find_claims(folder)
+    if as_json:
+        document = {
+            "claims": [
+                {
+                    "id": claim.id,
+                    "title": claim.title,
+                    "kind": claim.kind,
+                    "chapter": claim.chapter,
+                    "module": claim.__module__,
+                    "class": claim.__name__,
+                    "num_cases": len(claim.cases()),
+                    "params": dict(zip(claim.param_names, claim.params, strict=True)),
+                    "tracked": dict(claim.tracked),
+                }
+                for claim in claims
+            ],
+            "broken": [vars(module) for module in broken],
+        }
+        typer.echo(json.dumps(document, indent=1, ensure_ascii=False))
+    else:
+        table = Table("id", "claim", "kind", "cases", "chapter", box=None, padding=(0, 2, 0, 0))
+        for claim in claims:
+            cells = (claim.id, claim.title, claim.kind, str(len(claim.cases())), claim.chapter)
+            table.add_row(*(Text(cell) for cell in cells))
+        Console().print(table)
+        for module in broken:
+            Console(stderr=True).print(Text(f"cannot be imported: {module.module}: {module.error}"))
+    if broken:
+        raise typer.Exit(1)
+
+
+@app.command()
+def doctor(model: Model = None, device: Device = None, dtype: Dtype = None) -> None:
+    """Examine this machine: limits, noise, GPU, assets, the harness's own cost, and what would be skipped."""
+    from bench_utils import doctor as examination
+
+    with _errors():
+        settings = _settings(model=model, device=device, dtype=dtype)
+        examination.examine(settings, Console())
+
+
+@app.command()
+def fetch(model: Model = None) -> None:
+    """Get the assets once, and convert the model, so that every later run works offline."""
+    from bench_utils.models import assets, loading
+    from bench_utils.progress import FetchProgress
+
+    console = Console()
+    with _errors():
+        settings = _settings(model=model)
+        for asset in assets.ASSETS:
+            path = assets.ensure(asset, progress=FetchProgress(console))
+            console.print(Text(f"{asset.name}: {path}"), soft_wrap=True)
+        loading.prepare(settings)
+        console.print(Text(f"the model {settings.model} is ready"))
+
+
+def _settings(**chosen: str | None) -> Settings:
+    return from_environ(chosen=chosen)
+
+
+@contextmanager
+def _errors() -> Iterator[None]:
+    """Known failures as one clear message and exit status 2; anything else is a bug and shows itself."""
+    from bench_utils.discovery import NoBenchmarksError
+    from bench_utils.models.assets import AssetError
+    from bench_utils.models.loading import ModelLoadError
+
+    try:
+        yield
+    except (ChoiceError, AssetError, ModelLoadError, NoBenchmarksError, MemoryError) as error:
+        typer.echo(f"claims: {error}", err=True)
+        raise typer.Exit(2) from error
+
+
+def main() -> Any:
+    """The entry point."""
+    sys.exit(app())
