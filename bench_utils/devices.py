@@ -77,6 +77,6 @@ def cpu_has_native_bfloat16() -> bool:
 
 
 def cpu_capabilities() -> dict[str, object]:
-    """torch's reading of the CPU; {} where this torch has none."""
+    """Torch's reading of the CPU; {} where this torch has none."""
     read = getattr(torch.cpu, "get_capabilities", None)
     return dict(read()) if read else {}

@@ -23,7 +23,7 @@ Limits = Literal["none", "cached", "fresh"]
 
 
 class NotApplicableError(NotImplementedError):
-    """This case means nothing here; the message says why. (asv skips on NotImplementedError.)"""
+    """A case that means nothing here; the message says why. asv skips on a NotImplementedError."""
 
 
 @dataclass

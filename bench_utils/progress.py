@@ -120,5 +120,3 @@ def steps(console: Console, title: str) -> Iterator[Callable[[str], None]]:
     else:
         console.print(f"{title} ...", markup=False, highlight=False)
         yield lambda _step: None
-
-

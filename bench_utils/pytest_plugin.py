@@ -3,7 +3,7 @@
 Loaded in every pytest run of the environment, so nothing heavy is imported until a claim is collected.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -119,9 +119,7 @@ def _quieten(reporter: Any) -> None:
         reporter._show_progress_info = False
 
 
-def pytest_report_teststatus(
-    report: pytest.TestReport, config: pytest.Config
-) -> tuple[str, str, str] | None:
+def pytest_report_teststatus(report: pytest.TestReport, config: pytest.Config) -> tuple[str, str, str] | None:
     """A case has its own line of progress: no letter for one that passed or was skipped."""
     if _SESSION in config.stash and "::test[" in report.nodeid and config.option.verbose == 0:
         if report.passed:
@@ -145,7 +143,7 @@ def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_benchmark_group_stats(benchmarks: list[Any]) -> Iterator[Any]:
+def pytest_benchmark_group_stats(benchmarks: list[Any]) -> Generator[None, Any, Any]:
     """Leave what is only counted out of the table of times; the JSON keeps it."""
     groups = yield
     counted = {id(bench) for bench in benchmarks if bench.get("extra_info", {}).get(COUNTED_ONLY)}
@@ -182,13 +180,12 @@ class ReplayTimer:
         self._started = False
 
     def __call__(self) -> float:
+        """0 at the start of a round, its sample at the end."""
         self._started = not self._started
         return 0.0 if self._started else next(self._samples_s)
 
 
-def replay(
-    item: pytest.Item, benchmark: Any, samples_s: tuple[float, ...], rerun: Callable[[], object]
-) -> None:
+def replay(item: pytest.Item, benchmark: Any, samples_s: tuple[float, ...], rerun: Callable[[], object]) -> None:
     """Hand samples to the benchmark fixture; under --benchmark-cprofile it then profiles one real run."""
     marker = item.get_closest_marker("benchmark")
     assert marker is not None
@@ -202,4 +199,3 @@ def replay(
             rerun()
 
     benchmark.pedantic(target, rounds=len(samples_s))
-

@@ -62,7 +62,6 @@ def from_environ(
     """Settings from explicit choices first, then the CLAIMS_* variables, then the defaults."""
     chosen = chosen or {}
     values = {
-        f.name: chosen.get(f.name) or environ.get(f"CLAIMS_{f.name.upper()}") or f.default
-        for f in fields(Settings)
+        f.name: chosen.get(f.name) or environ.get(f"CLAIMS_{f.name.upper()}") or f.default for f in fields(Settings)
     }
     return replace(Settings(), **{name: str(value) for name, value in values.items()}).checked()

@@ -54,9 +54,7 @@ class Results(Mapping[tuple[Param, ...], Measurement]):
         if found.validity.code == "not-applicable":
             raise UndecidedError(Outcome.NOT_APPLICABLE, f"{name}: {found.validity.reason}")
         if not found.validity.is_ok:
-            raise UndecidedError(
-                Outcome.INVALID, f"{name}: {found.validity.code}, {found.validity.reason}"
-            )
+            raise UndecidedError(Outcome.INVALID, f"{name}: {found.validity.code}, {found.validity.reason}")
         return found
 
     def __iter__(self) -> Iterator[tuple[Param, ...]]:

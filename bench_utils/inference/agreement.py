@@ -62,8 +62,7 @@ def teacher_forced_cached(model: Any, prompt: torch.Tensor, tokens: torch.Tensor
     """Logits (T, V) before each of `tokens` (1, T), each fed through the cache."""
     logits, cache = prefill(model, prompt)
     rows = [logits[0, -1]]
-    for position in range(tokens.shape[1] - 1):
-        rows.append(decode_step(model, tokens[:, position : position + 1], cache)[0, -1])
+    rows += [decode_step(model, token, cache)[0, -1] for token in tokens[:, :-1].split(1, dim=1)]
     return torch.stack(rows)
 
 
@@ -74,9 +73,7 @@ def teacher_forced_full(model: Any, prompt: torch.Tensor, tokens: torch.Tensor) 
     return full_pass(model, sequence)[0, prompt.shape[1] - 1 :]
 
 
-def compare(
-    model: Any, prompt: torch.Tensor, reference: torch.Tensor, cached: torch.Tensor
-) -> Agreement:
+def compare(model: Any, prompt: torch.Tensor, reference: torch.Tensor, cached: torch.Tensor) -> Agreement:
     """The reference's generation (1, T), made without a cache, against the cached one."""
     assert reference.shape == cached.shape, f"{tuple(reference.shape)} and {tuple(cached.shape)} tokens"
     full_logits = teacher_forced_full(model, prompt, reference).double()

@@ -68,4 +68,5 @@ def grouped_step(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) 
     assert num_heads % num_kv_heads == 0, f"{num_heads} query heads over {num_kv_heads} kv heads"
     grouped = query.view(batch, num_kv_heads, num_heads // num_kv_heads, head_dim)  # (B, K, G, D)
     scores = grouped @ keys.transpose(-1, -2) / head_dim**0.5  # (B, K, G, T)
-    return (scores.softmax(-1) @ values).view(batch, num_heads, head_dim)
+    output: torch.Tensor = (scores.softmax(-1) @ values).view(batch, num_heads, head_dim)
+    return output

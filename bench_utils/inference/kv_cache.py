@@ -15,7 +15,8 @@ def bytes_per_token(shape: CacheShape, element_bytes: int) -> int:
 
 def tensor_bytes(cache: DynamicCache) -> int:
     """The bytes of the cache's own tensors, summed."""
-    return sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    layers: list[Any] = list(cache.layers)
+    return sum(layer.keys.nbytes + layer.values.nbytes for layer in layers)
 
 
 def filled_cache(
@@ -39,9 +40,7 @@ def filled_cache(
         if generator is None:
             key, value = (torch.zeros(size, dtype=dtype, device=device) for _ in range(2))
         else:
-            key, value = (
-                torch.randn(size, generator=generator, dtype=dtype, device=device) for _ in range(2)
-            )
+            key, value = (torch.randn(size, generator=generator, dtype=dtype, device=device) for _ in range(2))
         cache.update(key, value, layer)
     return cache
 

@@ -30,7 +30,7 @@ class _KernelCounter(TorchDispatchMode):
     """Counts dispatched operators whose outputs own fresh memory or are written in place."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.num_kernels = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

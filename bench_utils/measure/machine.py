@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -81,7 +82,7 @@ def fingerprint(device_type: str = "cpu", device_index: int = 0, nvml: Nvml | No
     """Read this machine. The GPU is described only where the run uses one, with or without NVML."""
     import torch
 
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     return Machine(
         cpu=str(capabilities.get("cpu_name") or platform.processor() or platform.machine()),
         architecture=platform.machine(),

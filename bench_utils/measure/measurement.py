@@ -13,7 +13,8 @@ Param = str | int | float
 @dataclass(frozen=True)
 class Validity:
     """Whether a result counts. Codes: ok, out-of-memory, above-roofline, not-applicable,
-    failed (an assert of the claim) and error (anything else)."""
+    failed (an assert of the claim) and error (anything else).
+    """
 
     code: str = "ok"
     reason: str = ""

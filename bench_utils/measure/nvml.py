@@ -30,13 +30,15 @@ class Nvml:
 
     def __init__(self, uuid: str, library: Any | None = None) -> None:
         if library is None:
-            import pynvml as library
-        self._library = library
-        self._errors = (library.NVMLError,)
+            import pynvml
+
+            library = pynvml
+        self._library: Any = library
+        self._errors = (self._library.NVMLError,)
         try:
-            library.nvmlInit()
-            self._handle = library.nvmlDeviceGetHandleByUUID(uuid)
-        except library.NVMLError as error:
+            self._library.nvmlInit()
+            self._handle = self._library.nvmlDeviceGetHandleByUUID(uuid)
+        except self._errors as error:
             raise NvmlError(f"NVML: {error}") from error
 
     def read(self, function: str, *arguments: Any) -> Reading:

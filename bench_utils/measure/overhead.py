@@ -17,9 +17,7 @@ def nothing() -> None:
 
 def sampled_loop(num_samples: int = _LOOP_SAMPLES) -> None:
     """The sampler around nothing, one run a sample, with a restore that does nothing."""
-    budget = Budget(
-        min_samples=num_samples, floor_samples=num_samples, max_samples=num_samples, min_sample_s=0.0
-    )
+    budget = Budget(min_samples=num_samples, floor_samples=num_samples, max_samples=num_samples, min_sample_s=0.0)
     sample(nothing, WallClock(), budget, restore=nothing)
 
 

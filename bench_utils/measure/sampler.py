@@ -82,9 +82,7 @@ def _is_enough(num_samples: int, elapsed_s: float, budget: Budget) -> bool:
     return num_samples >= budget.min_samples and elapsed_s >= budget.min_time_s
 
 
-def _warm(
-    run: Callable[[], object], clock: Clock, budget: Budget, restore: Callable[[], None] | None
-) -> float:
+def _warm(run: Callable[[], object], clock: Clock, budget: Budget, restore: Callable[[], None] | None) -> float:
     """Warm up; the shortest warm run in seconds, for choosing the repetitions."""
     began = clock.now_s()
     shortest = math.inf

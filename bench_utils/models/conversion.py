@@ -5,6 +5,7 @@ import json
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_model
@@ -54,11 +55,11 @@ def weights_sha256(folder: Path) -> str:
     return str(json.loads((folder / _MANIFEST).read_text())["weights_sha256"])
 
 
-def dequantize(gguf: Path) -> torch.nn.Module:
+def dequantize(gguf: Path) -> Any:
     """The model of a GGUF file, its weights dequantized to float32 (slow: seconds of CPU)."""
     from transformers import AutoModelForCausalLM
 
-    model: torch.nn.Module = AutoModelForCausalLM.from_pretrained(
+    model: Any = AutoModelForCausalLM.from_pretrained(
         str(gguf.parent), gguf_file=gguf.name, dtype=torch.float32, trust_remote_code=False
     )
     return model.eval()

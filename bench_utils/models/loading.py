@@ -147,7 +147,7 @@ def from_safetensors(folder: str, placement: devices.Placement) -> Any:
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         _demand_memory(_num_parameters(config) * placement.dtype.itemsize, placement.device, folder)
-        model = AutoModelForCausalLM.from_pretrained(
+        model: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=placement.dtype, use_safetensors=True, trust_remote_code=False
         )
     except (OSError, ValueError, KeyError) as error:
@@ -200,12 +200,16 @@ def _repeat(pool: torch.Tensor, target: torch.Tensor) -> None:
         piece.copy_(pool[: piece.numel()])
 
 
+def free_bytes(device: torch.device) -> int:
+    """Memory that is free for tensors on a device."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(psutil.virtual_memory().available)
+
+
 def _demand_memory(num_bytes: int, device: torch.device, what: str) -> None:
     """Refuse what cannot fit: on a CPU the system would kill the process instead of raising."""
-    if device.type == "cuda":
-        free = torch.cuda.mem_get_info(device)[0]
-    else:
-        free = psutil.virtual_memory().available
+    free = free_bytes(device)
     if num_bytes > free:
         raise MemoryError(f"{what} needs {num_bytes:,} B of weights and {free:,} B are free on {device}")
 

@@ -17,7 +17,7 @@ class IndexUnreachableError(RuntimeError):
 
 
 def pip_settings() -> dict[str, str]:
-    """pip's merged configuration of this interpreter, later sources winning; {} where there is no pip."""
+    """Pip's merged configuration of this interpreter, later sources winning; {} where there is no pip."""
     listing = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
     )

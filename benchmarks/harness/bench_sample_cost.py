@@ -35,5 +35,7 @@ class ClaimSampleCost(Claim):
             (sampled.high - bare.low) / NUM_SAMPLES * 1e6,
         )
         return Verdict(
-            at_most(cost_us, LIMIT_US), measured=f"{cost_us.format('.2f', ' us')} a sample", figures={"cost_us": cost_us}
+            at_most(cost_us, LIMIT_US),
+            measured=f"{cost_us.format('.2f', ' us')} a sample",
+            figures={"cost_us": cost_us},
         )

@@ -7,7 +7,12 @@ from dataclasses import replace
 
 from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
 from bench_utils.inference.agreement import Agreement, compare
-from bench_utils.inference.decode import greedy_cached, greedy_recompute, tokens_fed_cached, tokens_fed_recompute
+from bench_utils.inference.decode import (
+    greedy_cached,
+    greedy_recompute,
+    tokens_fed_cached,
+    tokens_fed_recompute,
+)
 from bench_utils.models import loading, prompts
 
 NUM_PROMPT = 40
@@ -38,7 +43,9 @@ class ClaimIdenticalTokens(Claim):
             self.not_applicable("MPS has no float64")
         self.loaded = loading.load(settings)
         self.prompt = prompts.prompt_ids(self.loaded, NUM_PROMPT)
-        self.num_tokens = min(FEWER_TOKENS.get(dtype, NUM_TOKENS), QUICK_TOKENS if settings.is_quick else NUM_TOKENS)
+        self.num_tokens = min(
+            FEWER_TOKENS.get(dtype, NUM_TOKENS), QUICK_TOKENS if settings.is_quick else NUM_TOKENS
+        )
 
     def run(self, dtype):
         model = self.loaded.model

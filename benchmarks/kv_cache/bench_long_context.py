@@ -7,7 +7,12 @@ chapter's 7 x 10^9 parameters at two bytes stand for the weights. Nothing is tim
 import torch
 
 from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
-from bench_utils.inference.kv_cache import bytes_per_token, filled_cache, tensor_bytes, tokens_where_cache_outweighs
+from bench_utils.inference.kv_cache import (
+    bytes_per_token,
+    filled_cache,
+    tensor_bytes,
+    tokens_where_cache_outweighs,
+)
 from bench_utils.models.facts import cache_shape
 from bench_utils.models.shapes import seven_b_class_config
 
@@ -30,9 +35,7 @@ class ClaimLongContext(Claim):
     params = [CONTEXTS]
 
     def run(self, context):
-        return filled_cache(
-            seven_b_class_config(), batch=1, num_tokens=context, dtype=torch.float16, device="meta"
-        )
+        return filled_cache(seven_b_class_config(), batch=1, num_tokens=context, dtype=torch.float16, device="meta")
 
     def check(self, output, context):
         measured = tensor_bytes(output)

@@ -3,15 +3,14 @@
 Nothing is timed: every step is run under a counter of matrix products, from a cold start of one token.
 """
 
+from dataclasses import replace
 from functools import partial
-
 
 from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
 from bench_utils.inference import attention, decode, macs
 from bench_utils.measure import counters
 from bench_utils.models import facts, loading, prompts
 from bench_utils.models.catalog import CHAPTER_SHAPE
-from dataclasses import replace
 
 HEAD, MODEL, CHAPTER = "one head", "model at hand", "chapter's model"
 HEAD_DIM = 64
@@ -41,7 +40,9 @@ class ClaimMacs(Claim):
         if self.lab.settings.is_quick and num_tokens > NUM_TOKENS[0]:
             self.not_applicable("full profile only")
         if self.lab.placement.device.type == "cpu" and num_tokens > NUM_TOKENS[1]:
-            self.not_applicable("on a CPU this length is counted for one head only: it adds minutes and no new term")
+            self.not_applicable(
+                "on a CPU this length is counted for one head only: it adds minutes and no new term"
+            )
         settings = self.lab.settings if subject == MODEL else replace(self.lab.settings, model=CHAPTER_SHAPE)
         self.loaded = loading.load(settings)
         try:
@@ -105,5 +106,3 @@ class ClaimMacs(Claim):
             measured=f"equal to the formula to the last MAC; {'; '.join(parts)}",
             predicted=f"one head: {far:,.0f}x at T = {FAR:,}",
         )
-
-

@@ -71,5 +71,3 @@ class ClaimSingleHead(Claim):
             bound="; ".join(f"{arm}: {results.bound(arm, LONGEST)}" for arm in (RECOMPUTE, CACHED)),
             figures={f"step_ratio_{LONGEST}": ratio, f"step_ratio_{LENGTHS[0]}": short},
         )
-
-

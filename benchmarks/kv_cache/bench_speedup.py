@@ -8,7 +8,12 @@ from dataclasses import replace
 
 from bench_utils.claim import Claim, Mapping, Results, Verdict, Work
 from bench_utils.inference import macs
-from bench_utils.inference.decode import greedy_cached, greedy_recompute, tokens_fed_cached, tokens_fed_recompute
+from bench_utils.inference.decode import (
+    greedy_cached,
+    greedy_recompute,
+    tokens_fed_cached,
+    tokens_fed_recompute,
+)
 from bench_utils.inference.kv_cache import bytes_per_token
 from bench_utils.measure.sampler import Budget
 from bench_utils.measure.statistics import quotient
