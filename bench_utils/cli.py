@@ -104,8 +104,7 @@ def _settings(**chosen: str | None) -> Settings:
 def _errors() -> Iterator[None]:
     """Known failures as one clear message and exit status 2; anything else is a bug and shows itself."""
     from bench_utils.discovery import NoBenchmarksError
-    from bench_utils.models.assets import AssetError
-    from bench_utils.models.loading import ModelLoadError
+    from bench_utils.models.errors import AssetError, ModelLoadError
 
     try:
         yield

@@ -19,8 +19,7 @@ from bench_utils.measure import machine
 from bench_utils.measure.measurement import Measurement, Param, Validity
 from bench_utils.measure.sampler import Budget
 from bench_utils.models import loading
-from bench_utils.models.assets import AssetError
-from bench_utils.models.loading import ModelLoadError
+from bench_utils.models.errors import AssetError, ModelLoadError
 from bench_utils.progress import CaseProgress, FetchProgress, steps
 from bench_utils.pytest_plugin import COUNTED_ONLY, replay
 from bench_utils.settings import ChoiceError, Settings

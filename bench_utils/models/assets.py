@@ -11,15 +11,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from bench_utils.cache import cache_dir
+from bench_utils.models.errors import AssetError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pypi_simple.progress import ProgressTracker
-
-
-class AssetError(RuntimeError):
-    """An asset that cannot be had or is not what it should be; the message says what to do."""
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from safetensors.torch import save_model
 
 from bench_utils.cache import cache_dir, write_json
 from bench_utils.models.assets import sha256_of
+from bench_utils.models.errors import ModelLoadError
 
 # Raise it when the conversion writes something else for the same file.
 CONVERTER_VERSION = 1
@@ -65,21 +66,30 @@ def dequantize(gguf: Path) -> Any:
     return model.eval()
 
 
-def _convert(gguf: Path, target: Path) -> None:
+def _read(gguf: Path) -> tuple[Any, Any]:
     from transformers import AutoTokenizer
 
+    try:
+        return dequantize(gguf), AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
+    except Exception as error:  # the readers below raise bare exceptions on a bad file
+        raise ModelLoadError(
+            f"{gguf.name} cannot be read as a GGUF causal language model: {error}\n"
+            "  Its architecture must be one that transformers reads from GGUF, and the file whole."
+        ) from error
+
+
+def _convert(gguf: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".convert-") as scratch:
         folder = Path(scratch) / "model"
         folder.mkdir()
-        model = dequantize(gguf)
+        model, tokenizer = _read(gguf)
         # It is no longer a GGUF model: the weights below are plain float32.
         if hasattr(model.config, "quantization_config"):
             del model.config.quantization_config
         weights = folder / "model.safetensors"
         save_model(model, str(weights), metadata={"format": "pt"})
         model.config.save_pretrained(folder)
-        tokenizer = AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
         tokenizer.save_pretrained(folder)
         manifest = {
             "converter_version": CONVERTER_VERSION,

@@ -7,19 +7,17 @@ from typing import Any
 
 import psutil
 import torch
+from safetensors import SafetensorError
 
 from bench_utils import devices
 from bench_utils.models import assets, catalog, conversion
 from bench_utils.models.catalog import Source, SourceKind
+from bench_utils.models.errors import ModelLoadError
 from bench_utils.models.shapes import chapter_config
 from bench_utils.settings import Settings
 
 RANDOM_SEED = 20_240_917
 _POOL = 1 << 22  # elements of the pool that random weights repeat
-
-
-class ModelLoadError(RuntimeError):
-    """A model that exists but cannot be used; the message says why and what to do."""
 
 
 @dataclass(frozen=True)
@@ -150,7 +148,7 @@ def from_safetensors(folder: str, placement: devices.Placement) -> Any:
         model: Any = AutoModelForCausalLM.from_pretrained(
             folder, dtype=placement.dtype, use_safetensors=True, trust_remote_code=False
         )
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ModelLoadError(
             f"{folder!r} cannot be loaded as a causal language model from safetensors: {error}\n"
             "  Only safetensors and GGUF weights are read, and no code of the model's own is run."

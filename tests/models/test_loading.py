@@ -1,0 +1,204 @@
+"""Loading from folders, GGUF files and nothing but a shape; and what is refused."""
+
+import gguf
+import numpy as np
+import pytest
+import torch
+
+from bench_utils.devices import Placement, place
+from bench_utils.models import conversion, loading, prompts
+from bench_utils.models.errors import ModelLoadError
+from bench_utils.settings import ChoiceError, Settings
+from tests.conftest import VOCAB, tiny_config
+
+CPU32 = Placement(torch.device("cpu"), torch.float32, "")
+
+
+def test_a_folder_loads_in_the_dtype_asked_for(tiny_folder):
+    loaded = loading.load(Settings(model=str(tiny_folder), device="cpu", dtype="bfloat16"))
+    assert loaded.identity.name == "tiny"
+    assert {p.dtype for p in loaded.model.parameters()} == {torch.bfloat16}
+    assert loaded.weight_bytes == 2 * sum(p.numel() for p in loaded.model.parameters())
+
+
+def test_an_identity_holds_no_path(tiny_folder):
+    identity = loading.describe(Settings(model=str(tiny_folder)))
+    assert str(tiny_folder.parent) not in repr(identity)
+
+
+def test_other_weights_have_another_revision(tiny_folder, tmp_path):
+    (tmp_path / "config.json").write_text((tiny_folder / "config.json").read_text())
+    (tmp_path / "model.safetensors").write_bytes((tiny_folder / "model.safetensors").read_bytes() + b"\0")
+    revisions = [loading.describe(Settings(model=str(f))).revision for f in (tiny_folder, tmp_path)]
+    assert revisions[0] != revisions[1]
+
+
+def test_pickled_weights_are_never_read(tiny_folder, tmp_path):
+    (tmp_path / "config.json").write_text((tiny_folder / "config.json").read_text())
+    (tmp_path / "pytorch_model.bin").write_bytes(b"pickle")
+    with pytest.raises(ModelLoadError, match=r"pytorch_model\.bin: pickled weights are never read"):
+        loading.load(Settings(model=str(tmp_path), device="cpu"))
+
+
+def test_a_folder_without_a_config_says_so(tmp_path):
+    with pytest.raises(ModelLoadError, match=r"no config\.json"):
+        loading.prepare(Settings(model=str(tmp_path)))
+
+
+def test_a_damaged_safetensors_file_is_a_clear_error(tiny_folder, tmp_path):
+    (tmp_path / "config.json").write_text((tiny_folder / "config.json").read_text())
+    (tmp_path / "model.safetensors").write_bytes(b"\0" * 64)
+    with pytest.raises(ModelLoadError, match="cannot be loaded"):
+        loading.load(Settings(model=str(tmp_path), device="cpu"))
+
+
+def test_a_hub_id_without_a_network_says_what_to_do(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(ModelLoadError, match="local folder"):
+        loading.describe(Settings(model="nobody/nothing-of-this-name"))
+
+
+def test_weights_that_do_not_fit_are_refused_before_they_are_made(tiny_folder, monkeypatch):
+    monkeypatch.setattr(loading, "free_bytes", lambda device: 1_000)
+    with pytest.raises(MemoryError, match=r"needs [\d,]+ B of weights and 1,000 B are free"):
+        loading.load(Settings(model=str(tiny_folder), device="cpu", dtype="float16"))
+
+
+def test_random_weights_are_seeded_finite_and_tied():
+    first, second = (loading.random_model(tiny_config(), CPU32) for _ in range(2))
+    for (name, a), b in zip(first.named_parameters(), second.parameters(), strict=True):
+        assert torch.equal(a, b), name
+    assert first.lm_head.weight is first.model.embed_tokens.weight
+    assert first.model.norm.weight.eq(1).all()
+    assert abs(float(first.model.embed_tokens.weight.std()) - 0.02) < 0.002
+    with torch.inference_mode():
+        assert first(torch.zeros(1, 5, dtype=torch.long)).logits.isfinite().all()
+
+
+def test_random_rotary_angles_are_the_configs_own():
+    """A buffer lost while materialising would leave every position the same."""
+    from transformers import LlamaForCausalLM
+
+    ours, theirs = loading.random_model(tiny_config(), CPU32), LlamaForCausalLM(tiny_config())
+    assert torch.equal(ours.model.rotary_emb.inv_freq, theirs.model.rotary_emb.inv_freq)
+
+
+def test_without_a_tokenizer_prompts_are_seeded_tokens_of_the_vocabulary(tiny):
+    a, b = prompts.prompt_ids(tiny, 9, batch=3), prompts.prompt_ids(tiny, 9, batch=3)
+    assert torch.equal(a, b)
+    assert a.shape == (3, 9)
+    assert int(a.max()) < VOCAB
+    assert not torch.equal(a, prompts.prompt_ids(tiny, 9, batch=3, seed=1))
+
+
+def test_an_absent_device_says_what_torch_sees():
+    if torch.cuda.is_available():
+        pytest.skip("there is a CUDA device here")
+    with pytest.raises(ChoiceError, match=r"'cuda' was asked for, but torch .* sees no CUDA device"):
+        place(Settings(device="cuda"))
+
+
+@pytest.mark.parametrize(("native", "dtype"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_auto_follows_what_the_cpu_is_good_at_and_says_so(monkeypatch, native, dtype):
+    monkeypatch.setattr("bench_utils.devices.cpu_has_native_bfloat16", lambda: native)
+    placement = place(Settings(device="cpu"))
+    assert placement.dtype is dtype
+    assert placement.why.startswith("auto: this CPU")
+
+
+# --- a GGUF file, written by the reference writer
+
+CHARACTERS = [chr(code) for code in range(33, 127)]
+
+
+@pytest.fixture
+def gguf_file(tmp_path):
+    """A one-layer llama in a GGUF file: float32 matrices, one of them quantized to Q4_1."""
+    path = tmp_path / "one-layer.gguf"
+    rng = np.random.default_rng(0)
+    writer = gguf.GGUFWriter(path, "llama")
+    tokens = ["<|endoftext|>", "<s>", "</s>", *CHARACTERS, "ab"]
+    for add, value in (
+        (writer.add_context_length, 64),
+        (writer.add_embedding_length, 32),
+        (writer.add_block_count, 1),
+        (writer.add_feed_forward_length, 64),
+        (writer.add_head_count, 4),
+        (writer.add_head_count_kv, 2),
+        (writer.add_layer_norm_rms_eps, 1e-5),
+        (writer.add_rope_freq_base, 10_000.0),
+        (writer.add_vocab_size, len(tokens)),
+        (writer.add_tokenizer_model, "gpt2"),
+        (writer.add_token_list, tokens),
+        (writer.add_token_types, [1] * len(tokens)),
+        (writer.add_token_merges, ["a b"]),
+        (writer.add_bos_token_id, 1),
+        (writer.add_eos_token_id, 2),
+        (writer.add_unk_token_id, 0),
+    ):
+        add(value)
+    shapes = {
+        "token_embd.weight": (len(tokens), 32),
+        "output_norm.weight": (32,),
+        "blk.0.attn_norm.weight": (32,),
+        "blk.0.ffn_norm.weight": (32,),
+        "blk.0.attn_q.weight": (32, 32),
+        "blk.0.attn_k.weight": (16, 32),
+        "blk.0.attn_v.weight": (16, 32),
+        "blk.0.attn_output.weight": (32, 32),
+        "blk.0.ffn_gate.weight": (64, 32),
+        "blk.0.ffn_up.weight": (64, 32),
+        "blk.0.ffn_down.weight": (32, 64),
+    }
+    for name, shape in shapes.items():
+        data = rng.normal(size=shape).astype(np.float32)
+        if name.endswith("ffn_down.weight"):
+            q4 = gguf.GGMLQuantizationType.Q4_1
+            writer.add_tensor(name, gguf.quants.quantize(data, q4), raw_dtype=q4)
+        else:
+            writer.add_tensor(name, data)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def test_a_gguf_file_is_converted_once_and_loads_as_dequantized(gguf_file, monkeypatch):
+    settings = Settings(model=str(gguf_file), device="cpu", dtype="float32")
+    expected = conversion.dequantize(gguf_file)
+    loaded = loading.load(settings)
+    for (name, ours), theirs in zip(loaded.model.named_parameters(), expected.parameters(), strict=True):
+        assert torch.equal(ours, theirs), name
+    reader = gguf.GGUFReader(gguf_file)
+    packed = next(t for t in reader.tensors if t.name.endswith("ffn_down.weight"))
+    down = torch.from_numpy(gguf.quants.dequantize(packed.data, packed.tensor_type).copy())
+    assert torch.equal(loaded.model.model.layers[0].mlp.down_proj.weight, down)
+    assert loaded.tokenizer is not None
+    monkeypatch.setattr(conversion, "dequantize", lambda path: pytest.fail("converted twice"))
+    loading.prepare(settings)
+
+
+def test_a_file_that_is_no_gguf_is_a_clear_error(tmp_path):
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF" + b"\0" * 60)
+    with pytest.raises(ModelLoadError, match=r"bad\.gguf cannot be read as a GGUF"):
+        loading.prepare(Settings(model=str(tmp_path / "bad.gguf")))
+
+
+def test_an_incomplete_conversion_is_made_anew(gguf_file):
+    folder = conversion.converted(gguf_file)
+    assert conversion.is_intact(folder)
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-8])
+    assert not conversion.is_whole(folder)
+    assert conversion.is_intact(conversion.converted(gguf_file))
+
+
+def test_a_flipped_bit_in_converted_weights_is_found(gguf_file):
+    folder = conversion.converted(gguf_file)
+    weights = folder / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[-1] ^= 1
+    weights.write_bytes(data)
+    assert conversion.is_whole(folder)
+    assert not conversion.is_intact(folder)
