@@ -57,7 +57,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         pytest.param(
             case,
             id=case_id(case),
-            marks=pytest.mark.benchmark(group=f"{claim.id} {claim.title}", timer=ReplayTimer()),
+            marks=[
+                pytest.mark.benchmark(group=f"{claim.id} {claim.title}", timer=ReplayTimer()),
+                # A case that fails or is skipped never comes to use the fixture, and says so itself.
+                pytest.mark.filterwarnings("ignore:Benchmark fixture was not used"),
+            ],
         )
         for case in claim.cases()
     ]
@@ -123,9 +127,9 @@ def pytest_report_teststatus(report: pytest.TestReport, config: pytest.Config) -
     """A case has its own line of progress: no letter for one that passed or was skipped."""
     if _SESSION in config.stash and "::test[" in report.nodeid and config.option.verbose == 0:
         if report.passed:
-            return ("passed" if report.when == "call" else "", "", "")
+            return ("passed" if report.when == "call" else "", "", "PASSED")
         if report.skipped:
-            return "skipped", "", ""
+            return "skipped", "", "SKIPPED"
     return None
 
 

@@ -5,6 +5,7 @@ from contextlib import ExitStack
 import pytest
 import torch
 
+import bench_utils.session  # noqa: F401 - in-process runs forget what they import first, and rich takes it amiss
 from bench_utils.lab import open_lab
 from bench_utils.models import loading
 from bench_utils.settings import Settings

@@ -1,5 +1,6 @@
 """The record of a run in progress: every finished case is safe before the next one starts."""
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -67,6 +68,10 @@ def begin(results: Path, record: RunRecord, *, resume: bool) -> Journal:
         path, earlier = found
         return Journal(earlier, path)
     path = folder / records.file_name(record)
+    for number in itertools.count(2):
+        if not path.exists():
+            break
+        path = folder / records.file_name(record).replace(".json", f"-{number}.json")
     records.write(record, path)
     return Journal(record, path)
 

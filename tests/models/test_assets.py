@@ -61,9 +61,7 @@ class Index:
         target.write_bytes(data)
 
 
-@pytest.mark.parametrize(
-    "thing", [asset(), asset("pkg-1.0.tar.gz", SDIST)], ids=["wheel", "sdist"]
-)
+@pytest.mark.parametrize("thing", [asset(), asset("pkg-1.0.tar.gz", SDIST)], ids=["wheel", "sdist"])
 def test_one_member_is_taken_and_nothing_else(thing, isolated_cache):
     index = Index(WHEEL if thing.archive.endswith("whl") else SDIST)
     path = ensure(thing, download=index)

@@ -63,7 +63,7 @@ def test_a_cache_that_is_not_understood_is_refused_by_its_field(family, changes,
 def test_experts_have_a_cache_but_no_projections_that_are_counted():
     config = AutoConfig.for_model("mixtral", **{**SMALL, "sliding_window": None})
     assert cache_shape(config).num_layers == 2
-    with pytest.raises(UnknownCacheError, match="config field num_(local_)?experts=8"):
+    with pytest.raises(UnknownCacheError, match=r"config field num_(local_)?experts=8"):
         decoder_shape(config)
 
 

@@ -53,7 +53,9 @@ class Bytes:
 
 
 def use(monkeypatch, **settings):
-    monkeypatch.setattr(package_index, "pip_settings", lambda: {k.replace("_", "-"): v for k, v in settings.items()})
+    monkeypatch.setattr(
+        package_index, "pip_settings", lambda: {k.replace("_", "-"): v for k, v in settings.items()}
+    )
     for name in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
 

@@ -1,0 +1,31 @@
+"""Counters of products and kernels."""
+
+import torch
+from torch.nn.functional import scaled_dot_product_attention
+
+from bench_utils.measure.counters import count
+
+
+def test_a_matrix_product_is_counted_exactly():
+    a, b = torch.ones(3, 5), torch.ones(5, 7)
+    assert count(lambda: a @ b).macs == 3 * 5 * 7
+
+
+def test_fused_attention_on_a_cpu_counts_what_the_unfused_one_does():
+    query, key = torch.ones(2, 4, 6, 8), torch.ones(2, 4, 9, 8)
+    fused = count(lambda: scaled_dot_product_attention(query, key, key))
+    unfused = count(lambda: (query @ key.transpose(-1, -2)).softmax(-1) @ key)
+    assert fused.macs == unfused.macs == 2 * (2 * 4 * 6 * 9 * 8)
+
+
+def test_kernels_are_counted_and_views_are_not():
+    a = torch.ones(4, 4)
+    assert count(lambda: a.t().view(4, 4)[1:]).num_kernels == 0
+    one = count(lambda: a + 1).num_kernels
+    assert one == 1
+    assert count(lambda: (a + 1).t() * 2).num_kernels == 2
+
+
+def test_one_redundant_copy_shows():
+    a = torch.ones(4, 4)
+    assert count(lambda: (a @ a).clone()).num_kernels == count(lambda: a @ a).num_kernels + 1
