@@ -3,6 +3,7 @@
 Loaded in every pytest run of the environment, so nothing heavy is imported until a claim is collected.
 """
 
+import sys
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[_SETTINGS] = from_environ(chosen=chosen)
     except ChoiceError as error:
         raise pytest.UsageError(str(error)) from error
+
+
+def pytest_pycollect_makeitem(collector: Any, obj: object) -> list[Any] | None:
+    """A claim runs where it is defined, not again wherever it is imported."""
+    claims = sys.modules.get("bench_utils.claim")
+    if claims is None or not isinstance(obj, type) or not issubclass(obj, claims.Claim):
+        return None
+    return [] if obj.__module__ != collector.obj.__name__ else None
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -125,7 +134,7 @@ def _quieten(reporter: Any) -> None:
 
 def pytest_report_teststatus(report: pytest.TestReport, config: pytest.Config) -> tuple[str, str, str] | None:
     """A case has its own line of progress: no letter for one that passed or was skipped."""
-    if _SESSION in config.stash and "::test[" in report.nodeid and config.option.verbose == 0:
+    if _SESSION in config.stash and "::test[" in report.nodeid and config.option.verbose <= 0:
         if report.passed:
             return ("passed" if report.when == "call" else "", "", "PASSED")
         if report.skipped:

@@ -12,7 +12,7 @@ from bench_utils.settings import Settings
 
 pytest_plugins = ["pytester"]
 
-VOCAB = 160
+VOCAB = 640
 
 
 @pytest.fixture(autouse=True)

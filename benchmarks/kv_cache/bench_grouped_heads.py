@@ -61,11 +61,11 @@ class ClaimGroupedHeads(Claim):
             assert measured * 2 == chapter * self.num_tokens * itemsize, f"{measured:,} B, not {chapter:,} B/token"
         last = self.cache.layers[-1]
         reference = torch.nn.functional.scaled_dot_product_attention(
-            self.query.float().unsqueeze(2), last.keys.float(), last.values.float(), enable_gqa=True
+            *(each.cpu().double() for each in (self.query.unsqueeze(2), last.keys, last.values)), enable_gqa=True
         ).squeeze(2)
-        # A weighted mean of normal values: what is left of them is about 1/sqrt(T), the rounding far below it.
-        error = float((output.float() - reference).abs().max())
-        tolerance = 8 * torch.finfo(output.dtype).eps * float(reference.abs().max())
+        # Scores of size 5 round by some spacings, and so do their exponentials, the sum and the output.
+        error = float((output.cpu().double() - reference).abs().max())
+        tolerance = 32 * torch.finfo(output.dtype).eps * float(reference.abs().max())
         assert error <= tolerance, f"grouped attention differs by {error:.2g}, rounding explains {tolerance:.2g}"
 
     def counters(self, output, num_kv_heads) -> Mapping[str, int]:
