@@ -83,12 +83,13 @@ def doctor(model: Model = None, device: Device = None, dtype: Dtype = None) -> N
 @app.command()
 def fetch(model: Model = None) -> None:
     """Get the assets once, and convert the model, so that every later run works offline."""
-    from bench_utils.models import assets, loading
+    from bench_utils.models import assets, catalog, loading
     from bench_utils.progress import FetchProgress
 
     console = Console()
     with _errors():
         settings = _settings(model=model)
+        catalog.resolve(settings.model)  # a mistyped name is told at once
         for asset in assets.ASSETS:
             path = assets.ensure(asset, progress=FetchProgress(console))
             console.print(Text(f"{asset.name}: {path}"), soft_wrap=True)

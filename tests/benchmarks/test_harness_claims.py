@@ -1,0 +1,81 @@
+"""The suite's own promises S1 to S4: judged by the whole interval, and red when they are broken."""
+
+from dataclasses import replace
+
+import pytest
+
+from bench_utils.claim import Outcome, decide
+from bench_utils.measure.measurement import Measurement
+from benchmarks.harness.bench_import import ClaimImport
+from benchmarks.harness.bench_model_ready import ClaimModelReady
+from benchmarks.harness.bench_reported_rate import ClaimReportedRate
+from benchmarks.harness.bench_sample_cost import ClaimSampleCost
+
+
+def timed(claim, case, seconds):
+    names = dict(zip(claim.param_names, case, strict=True))
+    return Measurement(claim.id, names, tuple(seconds * (1 + 0.001 * i) for i in range(9)))
+
+
+def outcome_of(claim, lab, **seconds_by_arm):
+    instance = claim()
+    instance._lab = lab
+    cases = claim.cases()
+    measured = {case: timed(claim, case, s) for case, s in zip(cases, seconds_by_arm.values(), strict=True)}
+    return decide(instance, measured).outcome
+
+
+@pytest.mark.parametrize(("sampler_s", "outcome"), [(0.003, Outcome.HOLDS), (0.05, Outcome.DOES_NOT_HOLD)])
+def test_s1_is_the_cost_over_the_bare_loop_a_sample(lab, sampler_s, outcome):
+    assert outcome_of(ClaimSampleCost, lab, sampler=sampler_s, bare=0.001) is outcome
+
+
+def test_s1_runs_both_loops(lab):
+    claim = ClaimSampleCost()
+    claim._lab = lab
+    for case in claim.cases():
+        assert lab.run_once(claim, case)[0].counters == {"num_samples": 2_000}
+
+
+@pytest.mark.parametrize(
+    ("rate", "half_width", "outcome"),
+    [(1.0, 0.01, Outcome.HOLDS), (0.99, 0.03, Outcome.INCONCLUSIVE), (0.9, 0.01, Outcome.DOES_NOT_HOLD)],
+)
+def test_s2_is_within_two_per_cent_or_says_what_it_is(lab, rate, half_width, outcome):
+    claim = ClaimReportedRate()
+    claim._lab = lab
+    counters = {"reported_over_bare": rate, "lowest": rate - half_width, "highest": rate + half_width}
+    measured = replace(timed(ClaimReportedRate, (4,), 1.0), samples_s=(), counters=counters)
+    assert decide(claim, {(4,): measured}).outcome is outcome
+
+
+def test_s2_measures_real_pairs(lab):
+    claim = ClaimReportedRate()
+    claim._lab = lab
+    counters = lab.run_once(claim, (4,))[0].counters
+    assert counters["lowest"] <= counters["reported_over_bare"] <= counters["highest"]
+
+
+@pytest.mark.parametrize(
+    ("mapped_s", "dequantized_s", "outcome"),
+    [
+        (0.3, 9.0, Outcome.HOLDS),
+        (3.0, 9.0, Outcome.DOES_NOT_HOLD),
+        (0.3, 0.1, Outcome.DOES_NOT_HOLD),
+    ],
+)
+def test_s3_is_two_seconds_and_faster_than_dequantizing(lab, mapped_s, dequantized_s, outcome):
+    assert outcome_of(ClaimModelReady, lab, mapped=mapped_s, dequantized=dequantized_s) is outcome
+
+
+@pytest.mark.parametrize(("seconds", "outcome"), [(0.05, Outcome.HOLDS), (0.3, Outcome.DOES_NOT_HOLD)])
+def test_s4_is_a_fifth_of_a_second(lab, seconds, outcome):
+    assert outcome_of(ClaimImport, lab, package=seconds) is outcome
+
+
+def test_s4_sees_torch_being_imported(lab):
+    claim = ClaimImport()
+    claim._lab = lab
+    claim.check(claim.run("bench_utils"), "bench_utils")
+    with pytest.raises(AssertionError, match="loaded torch"):
+        claim.check("True\n", "bench_utils")
