@@ -1,6 +1,9 @@
 """Loading: a name becomes a model on a device, with its tokenizer where it has one."""
 
 import functools
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -145,15 +148,29 @@ def from_safetensors(folder: str, placement: devices.Placement) -> Any:
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
         _demand_memory(_num_parameters(config) * placement.dtype.itemsize, placement.device, folder)
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=placement.dtype, use_safetensors=True, trust_remote_code=False
-        )
+        with _without_progress_bar():  # mapping takes a moment, and a claim may do it in every sample
+            model: Any = AutoModelForCausalLM.from_pretrained(
+                folder, dtype=placement.dtype, use_safetensors=True, trust_remote_code=False
+            )
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise ModelLoadError(
             f"{folder!r} cannot be loaded as a causal language model from safetensors: {error}\n"
             "  Only safetensors and GGUF weights are read, and no code of the model's own is run."
         ) from error
     return model.to(placement.device).eval()
+
+
+@contextmanager
+def _without_progress_bar() -> Iterator[None]:
+    from transformers.utils import logging
+
+    was_enabled = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            logging.enable_progress_bar()
 
 
 def _num_parameters(config: Any) -> int:
@@ -226,8 +243,6 @@ def _demand_safetensors(folder: Path) -> None:
 
 def _fingerprint_of(folder: Path) -> str:
     """A short checksum over the names and sizes of the weights and the text of the config."""
-    import hashlib
-
     digest = hashlib.sha256((folder / "config.json").read_bytes())
     for path in sorted(folder.glob("*.safetensors")):
         digest.update(f"{path.name}\0{path.stat().st_size}".encode())
