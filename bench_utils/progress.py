@@ -63,6 +63,8 @@ class CaseProgress:
         self._expected_s = expected_s
         self._num_done = 0
         self._spent_s = 0.0
+        # What the cases that are done took, of those that an earlier run took long enough over to compare.
+        self._compared_s = self._compared_expected_s = 0.0
         self._progress: Progress | None = None
         if console.is_terminal:
             self._progress = Progress(
@@ -86,7 +88,9 @@ class CaseProgress:
         """A case ended."""
         self._num_done += 1
         self._spent_s += seconds
-        self._expected_s.pop(key, None)
+        if expected_s := self._expected_s.pop(key, 0.0):
+            self._compared_s += seconds
+            self._compared_expected_s += expected_s
         total = self._num_done + len(self._expected_s)
         if self._progress is not None:
             self._progress.update(self._task, completed=self._num_done, left=self._left(), refresh=True)
@@ -105,7 +109,9 @@ class CaseProgress:
         known = sum(self._expected_s.values())
         unknown = sum(not seconds for seconds in self._expected_s.values())
         pace = self._spent_s / self._num_done if self._num_done else 0.0
-        left_s = known + unknown * pace
+        # Another machine's, or another day's, speed is told from the cases done so far.
+        speed = self._compared_s / self._compared_expected_s if self._compared_expected_s > 1.0 else 1.0
+        left_s = known * speed + unknown * pace
         if not left_s:
             return ""
         return f"(about {left_s / 60:.0f} min left)" if left_s >= 90 else f"(about {left_s:.0f} s left)"

@@ -83,7 +83,7 @@ class ClaimsSession:
     def _open_journal(self, results: Path, expected: dict[str, float]) -> None:
         this_machine = journal.machine_entry(self.lab.machine, self._settings.machine)
         placement = self.lab.placement
-        durations = journal.last_durations(results, this_machine["name"])
+        durations = journal.last_durations(results, this_machine["name"], self._settings.profile)
         expected.update({key: durations[key] for key in expected if key in durations})
         record = RunRecord(
             started_at=records.now_utc(),

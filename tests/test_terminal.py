@@ -62,6 +62,13 @@ def test_progress_without_a_terminal_is_a_line_a_case_with_the_time_left():
     ]
 
 
+def test_a_machine_twice_as_slow_as_the_record_is_told_so():
+    out = console()
+    progress = CaseProgress(out, {"A": 10.0, "B": 30.0})
+    progress.end("A", "ok", 20.0)
+    assert "about 60 s left" in out.file.getvalue()
+
+
 def test_progress_on_a_terminal_is_one_bar_that_goes_away():
     out = console(terminal=True)
     progress = CaseProgress(out, {"A": 5.0, "B": 7.0})

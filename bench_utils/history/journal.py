@@ -76,11 +76,19 @@ def begin(results: Path, record: RunRecord, *, resume: bool) -> Journal:
     return Journal(record, path)
 
 
-def last_durations(results: Path, machine_name: str) -> dict[str, float]:
-    """Seconds that each case took in this machine's newest record: what the time left is guessed from."""
-    for _, record in records.records_in(results / machine_name):
-        return {key: found.duration_s for key, found in record.cases.items()}
-    return {}
+def last_durations(results: Path, machine_name: str, profile: str) -> dict[str, float]:
+    """Seconds that each case took when it was last run: what the time left is guessed from.
+
+    From this machine's records of the profile, the newest first, then from any other machine's.
+    """
+    others = sorted(folder for folder in results.glob("*/") if folder.name not in (machine_name, "asv"))
+    durations: dict[str, float] = {}
+    for folder in (results / machine_name, *others):
+        for _, record in records.records_in(folder):
+            if record.profile == profile:
+                for key, found in record.cases.items():
+                    durations.setdefault(key, found.duration_s)
+    return durations
 
 
 def machine_entry(machine: Any, name: str) -> dict[str, Any]:

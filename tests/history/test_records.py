@@ -159,8 +159,10 @@ def test_a_failed_write_is_kept_in_mind_and_forgotten_once_it_works(tmp_path, mo
 
 def test_the_last_runs_durations_are_what_the_time_left_is_guessed_from(tmp_path):
     journal.begin(tmp_path, record(), resume=False).add(MEASURED, Roofline())
-    assert journal.last_durations(tmp_path, "box") == {"A2[cached-48]": 1.5}
-    assert journal.last_durations(tmp_path, "unknown") == {}
+    assert journal.last_durations(tmp_path, "box", "full") == {"A2[cached-48]": 1.5}
+    assert journal.last_durations(tmp_path, "another box", "full") == {"A2[cached-48]": 1.5}
+    assert journal.last_durations(tmp_path, "box", "quick") == {}
+    assert journal.last_durations(tmp_path / "nothing", "box", "full") == {}
 
 
 def test_a_tree_without_git_has_no_commit(tmp_path, monkeypatch):
