@@ -70,8 +70,8 @@ class CaseProgress:
             self._progress = Progress(
                 BarColumn(bar_width=24),
                 MofNCompleteColumn(),
-                TextColumn("{task.fields[left]}"),
-                TextColumn("{task.description}"),
+                TextColumn("{task.fields[left]}", markup=False),
+                TextColumn("{task.description}", markup=False),
                 console=console,
                 auto_refresh=False,
                 transient=True,

@@ -67,7 +67,7 @@ class ClaimSingleHead(Claim):
         return Verdict(
             above(ratio, 1.0),
             measured=f"{scores[RECOMPUTE]:,} B against {scores[CACHED]:,} B; the step takes "
-            f"{ratio.format('.3g', 'x')} as long at n = {LONGEST:,}, {short.format('.2f', 'x')} at {LENGTHS[0]}",
+            f"{ratio.format(',.0f', 'x')} as long at n = {LONGEST:,}, {short.format('.2f', 'x')} at {LENGTHS[0]}",
             bound="; ".join(f"{arm}: {results.bound(arm, LONGEST)}" for arm in (RECOMPUTE, CACHED)),
             figures={f"step_ratio_{LONGEST}": ratio, f"step_ratio_{LENGTHS[0]}": short},
         )
