@@ -83,7 +83,7 @@ def doctor(model: Model = None, device: Device = None, dtype: Dtype = None) -> N
 @app.command()
 def fetch(model: Model = None) -> None:
     """Get the assets once, and convert the model, so that every later run works offline."""
-    from bench_utils.models import assets, catalog, loading
+    from bench_utils.models import assets, catalog, sources
     from bench_utils.progress import FetchProgress
 
     console = Console()
@@ -93,7 +93,7 @@ def fetch(model: Model = None) -> None:
         for asset in assets.ASSETS:
             path = assets.ensure(asset, progress=FetchProgress(console))
             console.print(Text(f"{asset.name}: {path}"), soft_wrap=True)
-        loading.prepare(settings)
+        sources.prepare(settings.model, FetchProgress(console))
         console.print(Text(f"the model {settings.model} is ready"))
 
 
@@ -109,7 +109,7 @@ def _errors() -> Iterator[None]:
 
     try:
         yield
-    except (ChoiceError, AssetError, ModelLoadError, NoBenchmarksError, MemoryError) as error:
+    except (ChoiceError, AssetError, ModelLoadError, NoBenchmarksError, MemoryError, OSError) as error:
         typer.echo(f"claims: {error}", err=True)
         raise typer.Exit(2) from error
 

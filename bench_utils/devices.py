@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import psutil
 import torch
 
 from bench_utils.settings import ChoiceError, Settings
@@ -40,6 +41,23 @@ def what_torch_sees() -> str:
     built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "a CPU build"
     mps = "MPS" if torch.backends.mps.is_available() else "no MPS"
     return f"torch {torch.__version__} ({built}) sees {cuda}, {mps}"
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that is free for tensors on a device."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return int(psutil.virtual_memory().available)
+
+
+def demand_memory(num_bytes: int, device: torch.device, what: str) -> None:
+    """Refuse what cannot fit: on a CPU the system would kill the process instead of raising.
+
+    Raises:
+        MemoryError: with what is needed and what is free. Tensors on 'meta' need none.
+    """
+    if device.type != "meta" and num_bytes > (free := free_bytes(device)):
+        raise MemoryError(f"{what} needs {num_bytes:,} B and {free:,} B are free on {device}")
 
 
 def _device(name: str) -> torch.device:

@@ -13,9 +13,10 @@ from bench_utils import devices
 from bench_utils.lab import Lab, open_lab
 from bench_utils.measure import energy, machine, nvml, overhead
 from bench_utils.measure import statistics as spread
+from bench_utils.measure.clock import wall_clock_for
 from bench_utils.measure.reading import Reading
 from bench_utils.measure.sampler import QUICK, sample
-from bench_utils.models import assets, catalog, conversion, facts, loading
+from bench_utils.models import assets, catalog, conversion, facts, loading, sources
 from bench_utils.progress import FetchProgress, steps
 from bench_utils.settings import Settings
 
@@ -39,7 +40,7 @@ def examine(settings: Settings, console: Console) -> None:
         _show(console, "noise", noise)
         _show(console, "GPU, memory and energy", _gpu_rows(lab))
         _show(console, "assets", _asset_rows())
-        loading.prepare(settings, FetchProgress(console))
+        sources.prepare(settings.model, FetchProgress(console))
         with steps(console, "measuring the harness itself"):
             rows = _harness_rows(settings, lab)
         _show(console, "the harness", rows)
@@ -126,7 +127,8 @@ def _harness_rows(settings: Settings, lab: Lab) -> dict[str, str]:
     loaded = loading.load(settings)
     generate = partial(greedy_cached, loaded.model, prompt_ids(loaded, 1), _NUM_STEPS)
     cost = overhead.cost_per_sample_s()
-    rate = overhead.reported_over_bare(generate)
+    wall = wall_clock_for(lab.placement.device.type)
+    rate = overhead.reported_over_bare(generate, lab.clock, wall)
     seconds = sample(generate, lab.clock, QUICK).samples_s
     return {
         "cost per sample over a bare loop": f"{cost.value * 1e6:.2f} us",

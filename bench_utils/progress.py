@@ -14,6 +14,7 @@ from rich.progress import (
     TimeElapsedColumn,
     TransferSpeedColumn,
 )
+from rich.text import Text
 
 
 class FetchProgress:
@@ -121,8 +122,8 @@ class CaseProgress:
 def steps(console: Console, title: str) -> Iterator[Callable[[str], None]]:
     """A line that names the step under way; plain lines where there is no terminal."""
     if console.is_terminal:
-        with console.status(title) as status:
-            yield lambda step: status.update(f"{title}: {step}")
+        with console.status(Text(title)) as status:  # a title may hold a path, which is no markup
+            yield lambda step: status.update(Text(f"{title}: {step}"))
     else:
         console.print(f"{title} ...", markup=False, highlight=False)
         yield lambda _step: None

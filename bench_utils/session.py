@@ -18,8 +18,9 @@ from bench_utils.lab import open_lab
 from bench_utils.measure import machine
 from bench_utils.measure.measurement import Measurement, Param, Validity
 from bench_utils.measure.sampler import Budget
-from bench_utils.models import loading
+from bench_utils.models import sources
 from bench_utils.models.errors import AssetError, ModelLoadError
+from bench_utils.models.sources import ModelIdentity
 from bench_utils.progress import CaseProgress, FetchProgress, steps
 from bench_utils.pytest_plugin import COUNTED_ONLY, replay
 from bench_utils.settings import ChoiceError, Settings
@@ -60,7 +61,7 @@ class ClaimsSession:
         """
         try:
             with steps(self._console, f"preparing the model {self._settings.model}"):
-                loading.prepare(self._settings, FetchProgress(self._console))
+                located = sources.prepare(self._settings.model, FetchProgress(self._console))
             with steps(self._console, "reading this machine and its limits") as report:
                 self.lab = open_lab(
                     self._settings,
@@ -72,7 +73,7 @@ class ClaimsSession:
             self.lab.budget = _chosen_budget(self.lab.budget, self._config)
             expected = dict.fromkeys(keys, 0.0)
             if self._is_timing:
-                self._open_journal(results, expected)
+                self._open_journal(results, expected, located.identity)
         except (ChoiceError, AssetError, ModelLoadError, RecordError, OSError, MemoryError) as error:
             raise PreparationError(str(error)) from error
         placement = self.lab.placement
@@ -80,7 +81,7 @@ class ClaimsSession:
         self._progress = CaseProgress(self._console, expected)
         self._stack.callback(self._progress.close)
 
-    def _open_journal(self, results: Path, expected: dict[str, float]) -> None:
+    def _open_journal(self, results: Path, expected: dict[str, float], identity: ModelIdentity) -> None:
         this_machine = journal.machine_entry(self.lab.machine, self._settings.machine)
         placement = self.lab.placement
         durations = journal.last_durations(results, this_machine["name"], self._settings.profile)
@@ -89,7 +90,7 @@ class ClaimsSession:
             started_at=records.now_utc(),
             profile=self._settings.profile,
             source=records.source_state(self._config.rootpath),
-            model=asdict(loading.describe(self._settings)),
+            model=asdict(identity),
             placement={
                 "device": str(placement.device),
                 "dtype": placement.dtype_name,

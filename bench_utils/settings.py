@@ -2,6 +2,7 @@
 
 import difflib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 
@@ -47,8 +48,8 @@ class Settings:
             raise unknown_choice("profile", self.profile, PROFILES)
         if self.dtype not in DTYPES:
             raise unknown_choice("dtype", self.dtype, DTYPES)
-        if self.device.partition(":")[0] not in DEVICES:
-            raise unknown_choice("device", self.device, DEVICES)
+        if not re.fullmatch(r"auto|cpu|mps|cuda(:\d+)?", self.device):
+            raise unknown_choice("device", self.device, [*DEVICES, "cuda:N"])
         if self.machine and not self.machine.replace("-", "").replace("_", "").replace(".", "").isalnum():
             raise ChoiceError(
                 f"machine name {self.machine!r} becomes a folder: use letters, digits, '-', '_' and '.'"

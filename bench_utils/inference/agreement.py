@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from bench_utils.devices import demand_memory
 from bench_utils.inference.decode import decode_step, full_pass, prefill
 
 
@@ -75,6 +76,8 @@ def logits_in(model: Any, dtype: torch.dtype, sequence: torch.Tensor) -> torch.T
         device = parameter.device
         if dtype is torch.float64 and device.type == "mps":  # which has none
             device = torch.device("cpu")
+        num_bytes = sum(p.numel() for p in model.parameters()) * dtype.itemsize
+        demand_memory(num_bytes, device, f"a copy of the model in {dtype}")
         model, sequence = copy.deepcopy(model).to(device, dtype), sequence.to(device)
     return full_pass(model, sequence)[0].cpu().double()
 

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from transformers import DynamicCache
 
+from bench_utils.devices import demand_memory
 from bench_utils.models.facts import CacheShape, cache_shape
 
 
@@ -34,6 +35,8 @@ def filled_cache(
     """
     shape = cache_shape(config)
     size = (batch, shape.num_kv_heads, num_tokens, shape.head_dim)
+    num_bytes = bytes_per_token(shape, dtype.itemsize) * batch * num_tokens
+    demand_memory(num_bytes, torch.device(device), f"a cache of {batch} x {num_tokens:,} tokens")
     cache = DynamicCache(config=config)
     generator = None if seed is None else torch.Generator(device).manual_seed(seed)
     for layer in range(shape.num_layers):

@@ -79,10 +79,16 @@ class CudaEventClock:
 
 def clock_for(device_type: str) -> Clock:
     """The clock of a device type: 'cpu', 'cuda' or 'mps'."""
-    if device_type == "cuda":
-        return CudaEventClock()
-    if device_type == "mps":
-        import torch
+    return CudaEventClock() if device_type == "cuda" else wall_clock_for(device_type)
 
-        return WallClock(synchronize=torch.mps.synchronize)
-    return WallClock()
+
+def wall_clock_for(device_type: str) -> WallClock:
+    """Host time around a synchronised device: what a bare loop would be timed with."""
+    return WallClock(synchronize=synchronizer(device_type))
+
+
+def synchronizer(device_type: str) -> Callable[[], None] | None:
+    """What waits for the device to finish; None where the host does the work itself."""
+    import torch
+
+    return {"cuda": torch.cuda.synchronize, "mps": torch.mps.synchronize}.get(device_type)

@@ -1,6 +1,6 @@
 """Exact costs of a run: multiply-accumulates and kernels dispatched."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,11 +29,14 @@ def _attention_flops(query: Any, key: Any, value: Any, *_args: Any, **_kwargs: A
 class _KernelCounter(TorchDispatchMode):
     """Counts dispatched operators whose outputs own fresh memory or are written in place."""
 
-    def __init__(self) -> None:
+    def __init__(self, formulas: Mapping[Any, Any]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.num_kernels = 0
+        self._formulas = formulas
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "attention" in func.__name__ and func.overloadpacket not in self._formulas:
+            raise ValueError(f"no formula for {func}: its products would count as none")
         # A view only renames memory; everything else is at least one launch on an accelerator.
         self.num_kernels += not func.is_view
         return func(*args, **(kwargs or {}))
@@ -41,10 +44,12 @@ class _KernelCounter(TorchDispatchMode):
 
 def count(run: Callable[[], object]) -> Counted:
     """Run once under torch's FLOP counter and a kernel counter (untimed)."""
-    mapping = {_aten._scaled_dot_product_flash_attention_for_cpu: _attention_flops}
+    names = ("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math_for_mps")
+    mapping = {getattr(_aten, name): _attention_flops for name in names if hasattr(_aten, name)}
     flops = FlopCounterMode(display=False, custom_mapping=mapping)
-    kernels = _KernelCounter()
-    with torch.inference_mode(), flops, kernels:
+    kernels = _KernelCounter(flops.flop_registry)
+    # The FLOP counter stands in front: it takes composite operators apart, and the kernels below are real ones.
+    with torch.inference_mode(), kernels, flops:
         run()
     total = flops.get_total_flops()
     if total % 2:

@@ -37,8 +37,8 @@ class Machine:
     cpu: str
     architecture: str
     os: str
-    num_cores: int
-    num_logical_cpus: int
+    num_cores: int | None  # None: the system does not say
+    num_logical_cpus: int | None
     num_usable_cpus: int
     num_threads: int
     memory_bytes: int
@@ -87,8 +87,8 @@ def fingerprint(device_type: str = "cpu", device_index: int = 0, nvml: Nvml | No
         cpu=str(capabilities.get("cpu_name") or platform.processor() or platform.machine()),
         architecture=platform.machine(),
         os=platform.system().lower(),
-        num_cores=psutil.cpu_count(logical=False) or 0,
-        num_logical_cpus=psutil.cpu_count() or 0,
+        num_cores=psutil.cpu_count(logical=False),
+        num_logical_cpus=psutil.cpu_count(),
         num_usable_cpus=_usable_cpus(),
         num_threads=torch.get_num_threads(),
         memory_bytes=psutil.virtual_memory().total,

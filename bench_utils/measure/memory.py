@@ -99,5 +99,6 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and any(
-        words in str(error).lower() for words in ("out of memory", "can't allocate memory")
+        words in str(error).lower()
+        for words in ("out of memory", "can't allocate memory", "not enough memory", "alloc_failed")
     )

@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from bench_utils.measure.clock import WallClock
+from bench_utils.measure.clock import Clock, WallClock
 from bench_utils.measure.sampler import Budget, sample
 from bench_utils.measure.statistics import Interval, median
 
@@ -42,7 +42,9 @@ def cost_per_sample_s(num_rounds: int = 7, num_samples: int = _LOOP_SAMPLES) -> 
     return Interval(statistics.median(costs), min(costs), max(costs))
 
 
-def reported_over_bare(run: Callable[[], object], *, num_pairs: int = 21) -> Interval:
+def reported_over_bare(
+    run: Callable[[], object], clock: Clock, bare_clock: WallClock, *, num_pairs: int = 21
+) -> Interval:
     """The rate that the sampler reports for `run` over that of a bare loop: median of pairs, with its interval.
 
     1 means that the harness is invisible. Each pair is one sample and one bare run, first one then the other
@@ -51,15 +53,20 @@ def reported_over_bare(run: Callable[[], object], *, num_pairs: int = 21) -> Int
     budget = Budget(min_samples=1, floor_samples=1, max_samples=1, min_sample_s=0.0)
 
     def reported_s() -> float:
-        return sample(run, WallClock(), budget).samples_s[0]
+        return sample(run, clock, budget).samples_s[0]
+
+    def bare_s() -> float:
+        mark = bare_clock.begin()
+        run()
+        return bare_clock.end(mark)
 
     run()
     ratios = []
     for pair in range(num_pairs):
         if pair % 2:
-            bare, reported = _seconds(run), reported_s()
+            bare, reported = bare_s(), reported_s()
         else:
-            reported, bare = reported_s(), _seconds(run)
+            reported, bare = reported_s(), bare_s()
         ratios.append(bare / reported)
     return median(ratios)
 

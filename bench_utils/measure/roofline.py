@@ -1,5 +1,6 @@
 """The machine's own limits, measured: read and copy bandwidth by working set, GEMM peak by dtype."""
 
+import contextlib
 import hashlib
 import json
 import math
@@ -143,7 +144,8 @@ def measure_again(
     fresh = measure(device_type, report)
     cached = read_cache(machine, device_type)
     best = fresh.merged(cached) if cached else fresh
-    write_json(cache_path(machine, device_type), {"measured_at_s": int(time.time()), **asdict(best)})
+    with contextlib.suppress(OSError):  # a cache that cannot be written costs a measurement next time, no more
+        write_json(cache_path(machine, device_type), {"measured_at_s": int(time.time()), **asdict(best)})
     return best
 
 

@@ -7,7 +7,6 @@ answers 'begin' with the bytes resident now, 'end' with the most that it saw sin
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from types import TracebackType
 
 import psutil
@@ -44,7 +43,7 @@ class RssWatch:
 
     def __init__(self, pid: int) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__)), str(pid)],
+            [sys.executable, "-m", __name__, str(pid)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -86,7 +86,7 @@ def _warm(run: Callable[[], object], clock: Clock, budget: Budget, restore: Call
     """Warm up; the shortest warm run in seconds, for choosing the repetitions."""
     began = clock.now_s()
     shortest = math.inf
-    for _ in range(budget.max_samples):
+    while True:
         if restore is not None:
             restore()
         mark = clock.begin()
@@ -94,8 +94,7 @@ def _warm(run: Callable[[], object], clock: Clock, budget: Budget, restore: Call
         shortest = min(shortest, *clock.read([clock.end(mark)]))
         # The first run compiles and allocates; a cheap one is worth a second look for the estimate.
         if clock.now_s() - began >= max(budget.warm_time_s, 3 * budget.min_sample_s):
-            break
-    return shortest
+            return shortest
 
 
 @contextmanager

@@ -51,7 +51,10 @@ def resolve(name: str) -> Source:
         return Source(SourceKind.EMBEDDED, name)
     if name == CHAPTER_SHAPE:
         return Source(SourceKind.RANDOM, name)
-    path = Path(name).expanduser()
+    try:
+        path = Path(name).expanduser()
+    except RuntimeError as error:  # ~nobody
+        raise ChoiceError(f"no model at {name!r}: {error}") from error
     if path.is_dir():
         return Source(SourceKind.FOLDER, path.resolve().name, path)
     if path.suffix.lower() == ".gguf" and path.is_file():

@@ -25,7 +25,7 @@ def converted(gguf: Path, *, source_key: str | None = None) -> Path:
     `source_key` names the content where its checksum is already known; otherwise the file's path, size and
     time stand for it.
     """
-    target = folder_of(gguf, source_key or _key_of(gguf))
+    target = folder_of(gguf, source_key or key_of(gguf))
     if not is_whole(target):
         _convert(gguf, target)
     return target
@@ -102,7 +102,8 @@ def _convert(gguf: Path, target: Path) -> None:
         folder.replace(target)
 
 
-def _key_of(path: Path) -> str:
+def key_of(path: Path) -> str:
+    """A short key for a file as it is now: its path, size and time of change."""
     stat = path.stat()
     identity = f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}"
     return hashlib.sha256(identity.encode()).hexdigest()[:12]

@@ -13,10 +13,22 @@ _NOT_UNDERSTOOD = (
     "is_encoder_decoder",
 )
 _PLAIN_LAYER = "full_attention"
+# Families whose real caches were summed and found equal to the formula, by the tests. Others hide heads in fields
+# of their own (falcon's multi_query), or keep another cache altogether.
+VERIFIED_FAMILIES = (
+    *("arcee", "cohere", "ernie4_5", "gemma", "glm4", "granite", "llama", "mistral", "mixtral", "nemotron"),
+    *("olmo", "olmo2", "phi", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3"),
+    *("stablelm", "starcoder2"),
+)
+# Of those, the dense ones whose every layer is q, k, v, o and a gated MLP of three matrices.
+_GATED_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 
 
-class UnknownCacheError(ValueError):
-    """The cache of this architecture is not understood; the message names the config field."""
+class UnknownCacheError(NotImplementedError):
+    """The cache of this architecture is not understood; the message names the config field.
+
+    Raised from a claim's setup it skips the case, with this reason, in pytest and in asv.
+    """
 
 
 @dataclass(frozen=True)
@@ -71,6 +83,8 @@ def cache_shape(config: Any) -> CacheShape:
     # A window without layer_types applies to every layer; Qwen2 keeps the field but switches it off.
     if not layer_types and getattr(config, "sliding_window", None):
         raise UnknownCacheError(f"config field sliding_window={config.sliding_window!r}")
+    if config.model_type not in VERIFIED_FAMILIES:
+        raise UnknownCacheError(f"config field model_type={config.model_type!r} is none of the verified ones")
     num_heads = _needed(config, "num_attention_heads")
     return CacheShape(
         num_layers=_needed(config, "num_hidden_layers"),
@@ -85,10 +99,7 @@ def decoder_shape(config: Any) -> DecoderShape:
     Raises:
         UnknownCacheError: naming the field of the config that is not understood.
     """
-    for field in ("num_experts", "num_local_experts", "n_routed_experts"):
-        if getattr(config, field, None):
-            raise UnknownCacheError(f"config field {field}={getattr(config, field)!r}")
-    if config.model_type not in {"llama", "qwen2", "mistral", "qwen3"}:
+    if config.model_type not in _GATED_FAMILIES:
         raise UnknownCacheError(f"config field model_type={config.model_type!r}")
     return DecoderShape(
         cache=cache_shape(config),

@@ -89,6 +89,6 @@ def download(project: str, filename: str, target: Path, progress: ProgressTracke
             failures.append(f"index {number} does not list {filename}")
         except NoSuchProjectError:
             failures.append(f"index {number} has no project {project}")
-        except (requests.RequestException, OSError) as error:
+        except (requests.RequestException, OSError, ValueError) as error:  # ValueError: no index page at all
             failures.append(f"index {number}: {type(error).__name__}")
     raise IndexUnreachableError("; ".join(failures) or "pip is configured with no http index")

@@ -25,9 +25,12 @@ def prompt_ids(loaded: LoadedModel, num_tokens: int, *, batch: int = 1, seed: in
         generator = torch.Generator().manual_seed(seed)
         ids = torch.randint(loaded.config.vocab_size, (wanted,), generator=generator)
     else:
-        # At least one character makes a token, so this many characters hold enough of them.
+        # English runs to four or five characters a token; a tokenizer with longer ones is told below.
         text = book_text()[seed * 1_000 :][: 12 * wanted + 200]
         ids = torch.tensor(loaded.tokenizer(text, add_special_tokens=False)["input_ids"])
-        assert ids.numel() >= wanted, f"{ids.numel()} tokens of the book, {wanted} wanted"
+        if ids.numel() < wanted:
+            raise ValueError(
+                f"the tokenizer makes {ids.numel()} tokens of {len(text):,} characters, {wanted} wanted"
+            )
         ids = ids[:wanted]
     return ids.view(batch, num_tokens).to(loaded.placement.device)

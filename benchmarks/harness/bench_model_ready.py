@@ -10,7 +10,7 @@ import torch
 from bench_utils.claim import Claim, Results, Verdict
 from bench_utils.devices import Placement
 from bench_utils.measure.sampler import Budget
-from bench_utils.models import assets, conversion, loading
+from bench_utils.models import assets, conversion, loading, sources
 from bench_utils.verdict import above, all_of, at_most
 
 MAPPED, DEQUANTIZED = "mapped safetensors", "de-quantized GGUF"
@@ -25,8 +25,10 @@ class ClaimModelReady(Claim):
     params = [[MAPPED, DEQUANTIZED]]
 
     def setup(self, arm):
+        if not sources.is_embedded_at_hand():
+            self.not_applicable("the embedded model is not here, and is not fetched for this: `claims fetch`")
         if arm == MAPPED:
-            self.folder = str(loading.embedded_folder())
+            self.folder = sources.embedded_folder()
             return
         if self.lab.settings.is_quick:
             self.not_applicable("full profile only")
@@ -34,7 +36,9 @@ class ClaimModelReady(Claim):
 
     def run(self, arm):
         if arm == MAPPED:
-            return loading.from_safetensors(self.folder, Placement(torch.device("cpu"), torch.float32, ""))
+            return loading.from_safetensors(
+                self.folder, Placement(torch.device("cpu"), torch.float32, ""), "smollm2"
+            )
         return conversion.dequantize(self.gguf)
 
     def check(self, output, arm):

@@ -6,6 +6,7 @@ Timed: a fixed number of cached decode steps on the model at hand, by the sample
 from bench_utils.claim import Claim, Mapping, Results, Verdict
 from bench_utils.inference.decode import greedy_cached
 from bench_utils.measure import overhead
+from bench_utils.measure.clock import wall_clock_for
 from bench_utils.measure.statistics import Interval
 from bench_utils.models import loading, prompts
 from bench_utils.verdict import above, all_of, at_most
@@ -30,7 +31,10 @@ class ClaimReportedRate(Claim):
     def run(self, num_tokens) -> Interval:
         num_pairs = 7 if self.lab.settings.is_quick else 31
         return overhead.reported_over_bare(
-            lambda: greedy_cached(self.loaded.model, self.prompt, num_tokens), num_pairs=num_pairs
+            lambda: greedy_cached(self.loaded.model, self.prompt, num_tokens),
+            self.lab.clock,
+            wall_clock_for(self.lab.placement.device.type),
+            num_pairs=num_pairs,
         )
 
     def counters(self, output: Interval, num_tokens) -> Mapping[str, float]:

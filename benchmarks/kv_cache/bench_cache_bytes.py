@@ -35,10 +35,7 @@ class ClaimCacheBytes(Claim):
         if subject == CHAPTER:
             settings = replace(settings, model=CHAPTER_SHAPE)
         self.loaded = loading.load(settings)
-        try:
-            self.shape = facts.cache_shape(self.loaded.config)
-        except facts.UnknownCacheError as error:
-            self.not_applicable(str(error))
+        self.shape = facts.cache_shape(self.loaded.config)
         self.batch, self.length = (int(part) for part in sequences.split(" x "))
         self.prompt = prompts.prompt_ids(self.loaded, self.length, batch=self.batch)
 

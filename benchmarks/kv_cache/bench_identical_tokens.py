@@ -13,7 +13,7 @@ from bench_utils.inference.decode import (
     tokens_fed_cached,
     tokens_fed_recompute,
 )
-from bench_utils.models import loading, prompts
+from bench_utils.models import facts, loading, prompts
 
 NUM_PROMPT = 40
 NUM_TOKENS = 48
@@ -42,6 +42,7 @@ class ClaimIdenticalTokens(Claim):
         if dtype == "float64" and self.lab.placement.device.type == "mps":
             self.not_applicable("MPS has no float64")
         self.loaded = loading.load(settings)
+        facts.cache_shape(self.loaded.config)  # only a cache that is understood
         self.prompt = prompts.prompt_ids(self.loaded, NUM_PROMPT)
         self.num_tokens = min(
             FEWER_TOKENS.get(dtype, NUM_TOKENS), QUICK_TOKENS if settings.is_quick else NUM_TOKENS

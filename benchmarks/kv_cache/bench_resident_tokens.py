@@ -6,8 +6,8 @@ Counted: three real caches of the chapter's shape, allocated in full where memor
 import torch
 
 from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
+from bench_utils.devices import free_bytes
 from bench_utils.inference.kv_cache import filled_cache, tensor_bytes
-from bench_utils.models import loading
 from bench_utils.models.shapes import chapter_config
 
 SPLITS = ["32 x 2048", "64 x 1024", "128 x 512"]
@@ -29,7 +29,7 @@ class ClaimResidentTokens(Claim):
     params = [SPLITS]
 
     def setup(self, users_x_tokens):
-        free = loading.free_bytes(self.lab.placement.device)
+        free = free_bytes(self.lab.placement.device)
         self.users, self.length = (int(part) for part in users_x_tokens.split(" x "))
         self.scale = 1
         while CHAPTER_BYTES * HEADROOM // self.scale > free:

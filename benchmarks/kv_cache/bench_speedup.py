@@ -38,6 +38,7 @@ class ClaimSpeedup(Claim):
         if self.lab.settings.is_quick and num_tokens not in (LENGTHS[0], LENGTHS[1]):
             self.not_applicable("full profile only")
         self.loaded = loading.load(self.lab.settings)
+        facts.cache_shape(self.loaded.config)  # only a cache that is understood
         self.prompt = prompts.prompt_ids(self.loaded, NUM_PROMPT)
 
     def run(self, arm, num_tokens):
@@ -55,7 +56,7 @@ class ClaimSpeedup(Claim):
     def work(self, output, arm, num_tokens) -> Work | None:
         try:
             shape = facts.decoder_shape(self.loaded.config)
-        except facts.UnknownCacheError:
+        except facts.UnknownCacheError:  # a known cache below projections that are not counted
             return None
         contexts = range(NUM_PROMPT, NUM_PROMPT + num_tokens)
         multiplied = sum(macs.model_step_macs(shape, n, cached=arm == CACHED) for n in contexts)

@@ -13,7 +13,7 @@ from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
 from bench_utils.inference.decode import full_pass, greedy_cached
 from bench_utils.measure.memory import cuda_peak_bytes
 from bench_utils.measure.tensor_tracker import peak_tensor_bytes
-from bench_utils.models import loading, prompts
+from bench_utils.models import facts, loading, prompts
 
 NUM_PROMPT = 40
 RECOMPUTE, LAST_LOGITS, CACHED = "recompute", "recompute, last logits only", "cached"
@@ -35,6 +35,7 @@ class ClaimWorkingMemory(Claim):
         if self.lab.settings.is_quick and num_tokens > LENGTHS[0]:
             self.not_applicable("full profile only")
         self.loaded = loading.load(self.lab.settings)
+        facts.cache_shape(self.loaded.config)  # only a cache that is understood
         length = NUM_PROMPT if arm == CACHED else NUM_PROMPT + num_tokens - 1
         self.sequence = prompts.prompt_ids(self.loaded, length)
 

@@ -266,14 +266,14 @@ def test_a7_is_768_mebibytes_three_ways(lab):
 
 
 def test_a7_is_scaled_down_where_memory_is_short_and_says_so(lab, monkeypatch):
-    monkeypatch.setattr(bench_resident_tokens.loading, "free_bytes", lambda device: 100 * 2**20)
+    monkeypatch.setattr(bench_resident_tokens, "free_bytes", lambda device: 100 * 2**20)
     found = run(ClaimResidentTokens, lab, "64 x 1024")
     assert found.notes["scale"] == "1/16 of the tokens: memory is short"
     assert found.counters["cache_bytes"] == 48 * 2**20
 
 
 def test_a7_without_any_memory_means_nothing(lab, monkeypatch):
-    monkeypatch.setattr(bench_resident_tokens.loading, "free_bytes", lambda device: 1_000)
+    monkeypatch.setattr(bench_resident_tokens, "free_bytes", lambda device: 1_000)
     assert run(ClaimResidentTokens, lab, "128 x 512").validity.code == "not-applicable"
 
 
@@ -284,7 +284,7 @@ def test_a7_sees_a_cache_that_depends_on_the_users(lab, monkeypatch):
         return honest(config, batch=batch, num_tokens=num_tokens + 1, **rest)
 
     monkeypatch.setattr(bench_resident_tokens, "filled_cache", padded)
-    monkeypatch.setattr(bench_resident_tokens.loading, "free_bytes", lambda device: 100 * 2**20)
+    monkeypatch.setattr(bench_resident_tokens, "free_bytes", lambda device: 100 * 2**20)
     with pytest.raises(AssertionError, match="expected"):
         run(ClaimResidentTokens, lab, "128 x 512")
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bench_utils.devices import Placement, place
-from bench_utils.models import conversion, loading, prompts
+from bench_utils.models import conversion, loading, prompts, sources
 from bench_utils.models.errors import ModelLoadError
 from bench_utils.settings import ChoiceError, Settings
 from tests.conftest import VOCAB, tiny_config
@@ -22,14 +22,14 @@ def test_a_folder_loads_in_the_dtype_asked_for(tiny_folder):
 
 
 def test_an_identity_holds_no_path(tiny_folder):
-    identity = loading.describe(Settings(model=str(tiny_folder)))
+    identity = sources.locate(str(tiny_folder)).identity
     assert str(tiny_folder.parent) not in repr(identity)
 
 
 def test_other_weights_have_another_revision(tiny_folder, tmp_path):
     (tmp_path / "config.json").write_text((tiny_folder / "config.json").read_text())
     (tmp_path / "model.safetensors").write_bytes((tiny_folder / "model.safetensors").read_bytes() + b"\0")
-    revisions = [loading.describe(Settings(model=str(f))).revision for f in (tiny_folder, tmp_path)]
+    revisions = [sources.locate(str(f)).identity.revision for f in (tiny_folder, tmp_path)]
     assert revisions[0] != revisions[1]
 
 
@@ -42,7 +42,7 @@ def test_pickled_weights_are_never_read(tiny_folder, tmp_path):
 
 def test_a_folder_without_a_config_says_so(tmp_path):
     with pytest.raises(ModelLoadError, match=r"no config\.json"):
-        loading.prepare(Settings(model=str(tmp_path)))
+        sources.prepare(str(tmp_path))
 
 
 def test_a_damaged_safetensors_file_is_a_clear_error(tiny_folder, tmp_path):
@@ -55,12 +55,12 @@ def test_a_damaged_safetensors_file_is_a_clear_error(tiny_folder, tmp_path):
 def test_a_hub_id_without_a_network_says_what_to_do(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(ModelLoadError, match="local folder"):
-        loading.describe(Settings(model="nobody/nothing-of-this-name"))
+        sources.prepare("nobody/nothing-of-this-name")
 
 
 def test_weights_that_do_not_fit_are_refused_before_they_are_made(tiny_folder, monkeypatch):
-    monkeypatch.setattr(loading, "free_bytes", lambda device: 1_000)
-    with pytest.raises(MemoryError, match=r"needs [\d,]+ B of weights and 1,000 B are free"):
+    monkeypatch.setattr("bench_utils.devices.free_bytes", lambda device: 1_000)
+    with pytest.raises(MemoryError, match=r"the weights of tiny needs? [\d,]+ B and 1,000 B are free"):
         loading.load(Settings(model=str(tiny_folder), device="cpu", dtype="float16"))
 
 
@@ -176,13 +176,13 @@ def test_a_gguf_file_is_converted_once_and_loads_as_dequantized(gguf_file, monke
     assert torch.equal(loaded.model.model.layers[0].mlp.down_proj.weight, down)
     assert loaded.tokenizer is not None
     monkeypatch.setattr(conversion, "dequantize", lambda path: pytest.fail("converted twice"))
-    loading.prepare(settings)
+    sources.prepare(str(gguf_file))
 
 
 def test_a_file_that_is_no_gguf_is_a_clear_error(tmp_path):
     (tmp_path / "bad.gguf").write_bytes(b"GGUF" + b"\0" * 60)
     with pytest.raises(ModelLoadError, match=r"bad\.gguf cannot be read as a GGUF"):
-        loading.prepare(Settings(model=str(tmp_path / "bad.gguf")))
+        sources.prepare(str(tmp_path / "bad.gguf"))
 
 
 def test_an_incomplete_conversion_is_made_anew(gguf_file):
