@@ -5,17 +5,18 @@ import functools
 import hashlib
 import inspect
 import itertools
-import textwrap
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any, ClassVar, Literal, NoReturn
 
 from bench_utils import settings
-from bench_utils.lab import Lab, NotApplicableError, open_lab
+from bench_utils.lab import Lab, open_lab
 from bench_utils.measure.bounds import Work
 from bench_utils.measure.measurement import Measurement, Param
 from bench_utils.measure.sampler import Budget
+from bench_utils.settings import NotApplicableError
 from bench_utils.verdict import Outcome, Results, UndecidedError, Verdict, case_id
 
 __all__ = ["Claim", "Mapping", "NotApplicableError", "Outcome", "Results", "Verdict", "Work", "case_id"]
@@ -23,6 +24,7 @@ __all__ = ["Claim", "Mapping", "NotApplicableError", "Outcome", "Results", "Verd
 Kind = Literal["exact", "physical"]
 
 # A case whose assert failed speaks against the claim; one that crashed says nothing about it.
+VERDICT_FAILED = "its verdict failed"
 _BROKEN = {"failed": Outcome.DOES_NOT_HOLD, "error": Outcome.INVALID}
 
 
@@ -57,8 +59,12 @@ class Claim(ABC):
         """The instruments; those of the environment's CLAIMS_* variables unless a runner gave its own."""
         return self._lab or _environment_lab()
 
+    def skip_reason(self, *case: Param) -> str:
+        """Why this case means nothing with these settings on this device ('': it does); checked before setup()."""
+        return ""
+
     def setup(self, *case: Param) -> None:
-        """Prepare a case, untimed; call not_applicable(reason) where it means nothing here."""
+        """Prepare a case, untimed; call not_applicable(reason) where the model turns out not to suit it."""
 
     def restore(self, *case: Param) -> None:
         """Put back the state that run() changes, untimed, before every run."""
@@ -109,6 +115,8 @@ class Claim(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.version = _workload_version(cls)
+        if "setup" in vars(cls) or "skip_reason" in vars(cls):
+            cls.setup = _checked_setup(cls.setup)  # type: ignore[method-assign]
         if cls.timed and not inspect.isabstract(cls):
             cls.track_time = _track_time()  # type: ignore[attr-defined]
         for counter, unit in cls.tracked.items():
@@ -125,13 +133,32 @@ def decide(claim: Claim, measurements: Mapping[tuple[Param, ...], Measurement]) 
     except UndecidedError as undecided:
         return undecided.verdict
     except AssertionError as error:
-        return Verdict(Outcome.DOES_NOT_HOLD, reason=str(error).splitlines()[0] if str(error) else "assert")
+        return Verdict(Outcome.DOES_NOT_HOLD, reason=first_line(error))
+    except Exception as error:  # a bug in one verdict must not take the others with it
+        return Verdict(Outcome.INVALID, reason=f"{VERDICT_FAILED}: {first_line(error)}")
+
+
+def first_line(error: BaseException) -> str:
+    """An error in one line, its type where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 @functools.cache
 def _environment_lab() -> Lab:
     # One process of asv measures one case: no memory or energy pass, and the limits come from the cache.
     return open_lab(settings.from_environ(), ExitStack(), with_passes=False)
+
+
+def _checked_setup(setup: Any) -> Any:
+    """A setup that asks skip_reason() first, whichever runner calls it."""
+
+    @functools.wraps(setup)
+    def checked(self: Claim, *case: Param) -> None:
+        if reason := self.skip_reason(*case):
+            raise NotApplicableError(reason)
+        setup(self, *case)
+
+    return checked
 
 
 def _track_time() -> Any:
@@ -158,17 +185,26 @@ def _track_counter(counter: str, unit: str) -> Any:
 
 
 def _workload_version(cls: type) -> str:
-    """A hash of the class's code without comments and docstrings: a new workload starts a new series."""
+    """A hash of its module's code: a new workload, constants included, starts a new series.
+
+    Comments, docstrings, titles and verdicts are no part of the workload.
+    """
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(cls)))
-    except (OSError, TypeError):  # defined in an interactive session
+        tree = ast.parse(inspect.getsource(sys.modules[cls.__module__]))
+    except (OSError, TypeError, KeyError):  # defined in an interactive session
         return cls.__qualname__
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
-        if isinstance(body, list) and body and _is_docstring(body[0]):
-            del body[0]
+        if isinstance(body, list):
+            node.body = [part for part in body if not _is_words(part)]  # type: ignore[attr-defined]
     return hashlib.sha256(ast.unparse(tree).encode()).hexdigest()[:16]
 
 
-def _is_docstring(node: ast.AST) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+def _is_words(node: ast.AST) -> bool:
+    if isinstance(node, ast.FunctionDef):
+        return node.name in ("verdict", "notes")
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        return node.targets[0].id in ("title", "chapter")
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return isinstance(node.value.value, str)
+    return False

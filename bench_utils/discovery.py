@@ -44,6 +44,12 @@ def find_claims(folder: Path) -> tuple[list[type[Claim]], list[Broken]]:
             claims += _claims_of(module)
         except Exception as error:  # one broken module must not hide the others
             broken.append(Broken(module, f"{type(error).__name__}: {error}"))
+    owners: dict[str, type[Claim]] = {}
+    broken += [
+        Broken(claim.__module__, f"its id {claim.id!r} is {other.__module__}'s too")
+        for claim in claims
+        if (other := owners.setdefault(claim.id, claim)) is not claim
+    ]
     return sorted(claims, key=lambda claim: claim.id), broken
 
 

@@ -2,16 +2,17 @@
 
 import statistics
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from bench_utils import devices
+from bench_utils.discovery import NoBenchmarksError, find_claims
 from bench_utils.lab import Lab, open_lab
-from bench_utils.measure import energy, machine, nvml, overhead
+from bench_utils.measure import machine, overhead
 from bench_utils.measure import statistics as spread
 from bench_utils.measure.clock import wall_clock_for
 from bench_utils.measure.reading import Reading
@@ -19,11 +20,12 @@ from bench_utils.measure.sampler import QUICK, sample
 from bench_utils.models import assets, catalog, conversion, facts, loading, sources
 from bench_utils.progress import FetchProgress, steps
 from bench_utils.settings import Settings
+from bench_utils.verdict import case_id
 
 _NUM_STEPS = 4
 
 
-def examine(settings: Settings, console: Console) -> None:
+def examine(settings: Settings, console: Console, benchmarks: Path = Path("benchmarks")) -> None:
     """Print everything; needs the model's assets for the decode figure and fetches nothing without saying so.
 
     Raises:
@@ -44,7 +46,7 @@ def examine(settings: Settings, console: Console) -> None:
         with steps(console, "measuring the harness itself"):
             rows = _harness_rows(settings, lab)
         _show(console, "the harness", rows)
-        _show(console, "what would be skipped", _skip_rows(settings, lab))
+        _show(console, "what would be skipped", _skip_rows(settings, lab, benchmarks))
 
 
 def _show(console: Console, title: str, rows: dict[str, str]) -> None:
@@ -95,14 +97,15 @@ def _noise_rows(lab: Lab) -> dict[str, str]:
 
 
 def _gpu_rows(lab: Lab) -> dict[str, str]:
-    source = energy.find_source(lab.gpu)
+    source = lab.energy_source
     rows = {
-        "NVML": "answers" if lab.gpu is not None else nvml.NO_GPU,
+        "NVML": "answers" if lab.gpu is not None else lab.gpu_reason,
         "energy": f"none: {source.reason}" if isinstance(source, Reading) else f"from {source.name}",
     }
     if lab.gpu is not None:
-        for name, reading in asdict(lab.gpu.state()).items():
-            rows[name.replace("_", " ")] = str(reading)
+        for name, value in vars(lab.gpu.state()).items():
+            is_reading = isinstance(value, Reading)
+            rows[name.replace("_", " ")] = _shown(value, ",.0f") if is_reading else ", ".join(value) or "none"
     return rows
 
 
@@ -137,16 +140,23 @@ def _harness_rows(settings: Settings, lab: Lab) -> dict[str, str]:
     }
 
 
-def _skip_rows(settings: Settings, lab: Lab) -> dict[str, str]:
-    rows = {}
+def _skip_rows(settings: Settings, lab: Lab, benchmarks: Path) -> dict[str, str]:
+    rows: dict[str, str] = {}
     try:
         facts.decoder_shape(loading.load(settings).config)
     except facts.UnknownCacheError as error:
-        rows["cache and MAC claims on this model"] = str(error)
-    if settings.is_quick:
-        rows["long cases"] = "the quick profile leaves them out"
-    if lab.placement.device.type == "cpu":
-        rows["CUDA events, graphs, NVML"] = "no CUDA device in use"
+        rows["claims on this model's cache and MACs"] = str(error)
+    try:
+        claims, broken = find_claims(benchmarks)
+    except NoBenchmarksError as error:
+        return {**rows, "the claims' own cases": str(error)}
+    for claim_class in claims:
+        claim = claim_class()
+        claim._lab = lab
+        for case in claim.cases():
+            if reason := claim.skip_reason(*case):
+                rows[f"{claim.id}[{case_id(case)}]"] = reason
+    rows.update({module.module: module.error for module in broken})
     return rows or {"nothing": "everything runs here"}
 
 

@@ -1,19 +1,20 @@
 """The lab: where one case of a claim is measured, in separate passes, the same way for every runner."""
 
+import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from bench_utils import devices
 from bench_utils.measure import bounds, energy, machine, memory, nvml, roofline, sampler
-from bench_utils.measure.clock import Clock, clock_for
+from bench_utils.measure.clock import Clock, clock_for, synchronizer
 from bench_utils.measure.measurement import Measurement, Param, Validity
 from bench_utils.measure.reading import Reading, missing
 from bench_utils.measure.rss_watch import RssWatch
-from bench_utils.settings import Settings
+from bench_utils.settings import NotApplicableError, Settings
 
 if TYPE_CHECKING:
     from bench_utils.claim import Claim
@@ -22,10 +23,6 @@ _CUDA_WARM_S = 1.0
 # Memory and energy are read in runs of their own; a very long run is not worth another one.
 _LONGEST_REPEATED_S = 2.0
 Limits = Literal["none", "cached", "fresh"]
-
-
-class NotApplicableError(NotImplementedError):
-    """A case that means nothing here; the message says why. asv skips on a NotImplementedError."""
 
 
 @dataclass
@@ -41,6 +38,9 @@ class Lab:
     probe: memory.MemoryProbe | None = None
     energy_source: energy.EnergySource | Reading = missing("no energy pass in this runner")  # noqa: RUF009
     gpu: nvml.Nvml | None = None
+    gpu_reason: str = nvml.NO_GPU
+    # What the user asked of the sampler, over what the profile and the claim would choose.
+    chosen: Callable[[sampler.Budget], sampler.Budget] = lambda budget: budget
 
     def measure(self, claim: "Claim", case: tuple[Param, ...]) -> tuple[Measurement, Any]:
         """Set up, time, check, count, and read memory and energy: the measurement and the last output.
@@ -73,38 +73,39 @@ class Lab:
             finally:
                 claim.teardown(*case)
         except NotApplicableError as error:
-            measurement = self._blank(claim, case, Validity("not-applicable", str(error)))
+            measurement = self.blank(claim, case, Validity("not-applicable", str(error)))
         except Exception as error:
             if not memory.is_out_of_memory(error):
                 raise
-            measurement = self._blank(claim, case, Validity("out-of-memory", _first_line(error)))
+            measurement = self.blank(claim, case, Validity("out-of-memory", _first_line(error)))
         return replace(measurement, duration_s=time.perf_counter() - began), output
 
-    def _blank(self, claim: "Claim", case: tuple[Param, ...], validity: Validity) -> Measurement:
+    def blank(self, claim: "Claim", case: tuple[Param, ...], validity: Validity) -> Measurement:
+        """A measurement of this case with nothing in it yet."""
         names = dict(zip(claim.param_names, case, strict=True))
-        return Measurement(claim=claim.id, case=names, validity=validity)
+        return Measurement(claim=claim.id, case=names, version=claim.version, validity=validity)
 
     def _once(self, claim: "Claim", case: tuple[Param, ...]) -> tuple[Measurement, Any]:
         claim.restore(*case)
         output = claim.run(*case)
         claim.check(output, *case)
-        counters = dict(claim.counters(output, *case))
+        counters = _finite(claim.counters(output, *case))
         notes = dict(claim.notes(output, *case))
-        return replace(self._blank(claim, case, Validity()), counters=counters, notes=notes), output
+        return replace(self.blank(claim, case, Validity()), counters=counters, notes=notes), output
 
     def _timed(self, claim: "Claim", case: tuple[Param, ...]) -> tuple[Measurement, Any]:
         taken = sampler.sample(
             lambda: claim.run(*case),
             self.clock,
-            claim.budget(self.budget),
+            self.chosen(claim.budget(self.budget)),
             restore=(lambda: claim.restore(*case)) if claim.has_state else None,
         )
         claim.check(taken.output, *case)
         measurement = replace(
-            self._blank(claim, case, Validity()),
+            self.blank(claim, case, Validity()),
             samples_s=taken.samples_s,
             runs_per_sample=taken.runs_per_sample,
-            counters=dict(claim.counters(taken.output, *case)),
+            counters=_finite(claim.counters(taken.output, *case)),
             notes=dict(claim.notes(taken.output, *case)),
         )
         return self._judged(measurement, claim.work(taken.output, *case)), taken.output
@@ -128,14 +129,18 @@ class Lab:
             reason = missing(f"a run of more than {_LONGEST_REPEATED_S:g} s is not repeated for it")
             return replace(measurement, memory=dict.fromkeys(memory.SOURCES, reason), energy=reason), output
         if self.probe is not None:
-            claim.restore(*case)
-            measurement = replace(measurement, memory=self.probe.measure(lambda: claim.run(*case)))
+            readings = self.probe.measure(lambda: claim.run(*case), lambda: claim.restore(*case))
+            measurement = replace(measurement, memory=readings)
 
         def restored_run() -> None:
             claim.restore(*case)
             claim.run(*case)
 
-        return replace(measurement, energy=energy.measure(restored_run, self.energy_source)), output
+        joules = energy.measure(
+            restored_run, self.energy_source, synchronize=synchronizer(self.placement.device.type)
+        )
+        name = "" if isinstance(self.energy_source, Reading) else self.energy_source.name
+        return replace(measurement, energy=joules, energy_source=name), output
 
 
 def open_lab(
@@ -179,16 +184,24 @@ def open_lab(
         machine=this_machine,
         roofline=measured,
         gpu=gpu,
+        gpu_reason=gpu_reason,
     )
     if with_passes:
         lab.probe = memory.MemoryProbe(device.type, stack.enter_context(RssWatch(os.getpid())), gpu, gpu_reason)
-        lab.energy_source = energy.find_source(gpu)
+        lab.energy_source = energy.find_source(device.type, gpu, gpu_reason)
     return lab
 
 
 def _budget(settings: Settings, device_type: str) -> sampler.Budget:
     budget = sampler.QUICK if settings.is_quick else sampler.FULL
     return replace(budget, warm_time_s=_CUDA_WARM_S) if device_type == "cuda" else budget
+
+
+def _finite(counters: Mapping[str, int | float]) -> dict[str, int | float]:
+    for name, value in counters.items():
+        if not math.isfinite(value):
+            raise ValueError(f"counter {name} is {value}: no record can hold it")
+    return dict(counters)
 
 
 def _first_line(error: BaseException) -> str:

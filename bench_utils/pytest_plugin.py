@@ -80,6 +80,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(scope="session")
 def claims_session(request: pytest.FixtureRequest) -> "ClaimsSession":
     """The running session, where a claim measures a case."""
+    if _SESSION not in request.config.stash:
+        pytest.skip("claims are benchmarks, and benchmarks are skipped")
     return request.config.stash[_SESSION]
 
 
@@ -87,8 +89,9 @@ def claims_session(request: pytest.FixtureRequest) -> "ClaimsSession":
 def pytest_runtestloop(session: pytest.Session) -> Iterator[None]:
     """Fetch, read the machine and open the record before the first case; close all after the last."""
     items = [item for item in session.items if is_claim(item)]
-    if not items or session.config.option.collectonly:
+    if not items or session.config.option.collectonly or session.config.getoption("benchmark_skip"):
         return (yield)
+    _demand_distinct_ids(items)
     from bench_utils.session import ClaimsSession, PreparationError
 
     if len(items) == len(session.items):
@@ -162,6 +165,18 @@ def pytest_benchmark_group_stats(benchmarks: list[Any]) -> Generator[None, Any, 
     counted = {id(bench) for bench in benchmarks if bench.get("extra_info", {}).get(COUNTED_ONLY)}
     timed = [(name, [b for b in group if id(b) not in counted]) for name, group in groups]
     return [(name, group) for name, group in timed if group]
+
+
+def _demand_distinct_ids(items: list[pytest.Item]) -> None:
+    owners: dict[str, type] = {}
+    for item in items:
+        claim = item.cls  # type: ignore[attr-defined]
+        other = owners.setdefault(claim.id, claim)
+        if other is not claim:
+            raise pytest.UsageError(
+                f"two claims have the id {claim.id!r}: {other.__module__}.{other.__name__} and "
+                f"{claim.__module__}.{claim.__name__}; one result would hide the other"
+            )
 
 
 def is_claim(item: pytest.Item) -> bool:

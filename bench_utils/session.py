@@ -2,6 +2,7 @@
 
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from bench_utils import scoreboard
-from bench_utils.claim import Claim, decide
+from bench_utils.claim import VERDICT_FAILED, Claim, decide, first_line
 from bench_utils.history import journal, records
 from bench_utils.history.journal import Journal
 from bench_utils.history.records import RecordError, RunRecord
@@ -43,7 +44,7 @@ class ClaimsSession:
         self._settings = settings
         self._stack = ExitStack()
         self._console = _console(config)
-        self._is_timing = not (config.getoption("benchmark_disable") or config.getoption("benchmark_skip"))
+        self._is_timing = not config.getoption("benchmark_disable")
         self._journal: Journal | None = None
         self._progress: CaseProgress | None = None
         self._item: pytest.Item | None = None
@@ -70,7 +71,7 @@ class ClaimsSession:
                     limits="fresh" if self._is_timing else "none",
                     report=report,
                 )
-            self.lab.budget = _chosen_budget(self.lab.budget, self._config)
+            self.lab.chosen = partial(_chosen_budget, self._config)
             expected = dict.fromkeys(keys, 0.0)
             if self._is_timing:
                 self._open_journal(results, expected, located.identity)
@@ -99,13 +100,15 @@ class ClaimsSession:
             machine=this_machine,
             roofline=asdict(self.lab.roofline),
             state_before=asdict(machine.state(self.lab.gpu)),
+            planned=list(expected),
         )
         resume = bool(self._config.getoption("--claims-resume"))
         self._journal = journal.begin(results, record, resume=resume)
-        for key in self._journal.resumed:
-            expected.pop(key, None)
-        if self._journal.resumed:
-            self._say(f"resuming {self._journal.short_path}: {len(self._journal.resumed)} cases are there")
+        for key in list(expected):
+            if self._journal.resumed(key):
+                del expected[key]
+        if self._journal.num_resumed:
+            self._say(f"resuming {self._journal.short_path}: {self._journal.num_resumed} cases are there")
         elif resume:
             self._say("no unfinished run of the same claims, model and machine: starting anew")
 
@@ -124,22 +127,19 @@ class ClaimsSession:
         """Measure one case through the benchmark fixture, or take it from the record that is resumed."""
         self._claims[claim.id] = type(claim)
         claim._lab = self.lab
-        resumed = self._journal.resumed.get(f"{claim.id}[{case_id(case)}]") if self._journal else None
+        key = f"{claim.id}[{case_id(case)}]"
+        resumed = self._journal.resumed(key, claim.version) if self._journal else None
         if resumed is not None:
-            self._keep(resumed)
             self._outcome = "resumed"
+            self._keep(resumed)
             pytest.skip("measured before this run was resumed")
         try:
             measurement = self._measure(claim, case, benchmark)
         except Exception as error:
-            names = dict(zip(claim.param_names, case, strict=True))
-            reason = (str(error) or type(error).__name__).splitlines()[0]
             code = "failed" if isinstance(error, AssertionError) else "error"
-            self._keep(Measurement(claim.id, names, validity=Validity(code, reason)))
+            self._keep(self.lab.blank(claim, case, Validity(code, first_line(error))))
             raise
         self._keep(measurement)
-        if self._journal is not None:
-            self._journal.add(measurement, self.lab.roofline)
         self._outcome = "noisy" if measurement.is_noisy else "ok"
         if not measurement.validity.is_ok:
             self._outcome = measurement.validity.code
@@ -160,6 +160,8 @@ class ClaimsSession:
 
     def _keep(self, measurement: Measurement) -> None:
         self._measured.setdefault(measurement.claim, {})[measurement.key] = measurement
+        if self._journal is not None and self._outcome != "resumed":
+            self._journal.add(measurement, self.lab.roofline)
 
     def finish(self, *, is_complete: bool) -> list[str]:
         """Decide every verdict and close a complete run's record; the ids of the claims that fail the run."""
@@ -167,10 +169,12 @@ class ClaimsSession:
         for claim_id, claim in self._claims.items():
             instance = claim()
             instance._lab = self.lab
-            verdict = decide(instance, self._measured.get(claim_id, {}))
+            earlier = self._journal.measured(claim_id) if self._journal is not None else {}
+            verdict = decide(instance, {**earlier, **self._measured.get(claim_id, {})})
             self._verdicts[claim_id] = verdict
             is_strict = claim.kind == "exact" or self._config.getoption("--strict-claims")
-            if verdict.outcome is Outcome.DOES_NOT_HOLD and is_strict:
+            is_broken = verdict.reason.startswith(VERDICT_FAILED)
+            if is_broken or (verdict.outcome is Outcome.DOES_NOT_HOLD and is_strict):
                 failing.append(claim_id)
         if self._journal is not None and is_complete:
             about = {
@@ -223,12 +227,13 @@ def _console(config: pytest.Config) -> Console:
     return console
 
 
-def _chosen_budget(budget: Budget, config: pytest.Config) -> Budget:
-    """The profile's budget, with --benchmark-min-rounds and --benchmark-max-time where they were given."""
+def _chosen_budget(config: pytest.Config, budget: Budget) -> Budget:
+    """The budget with --benchmark-min-rounds and --benchmark-max-time where they were given."""
     min_rounds = int(config.getoption("benchmark_min_rounds"))
     max_time_s = float(config.getoption("benchmark_max_time"))
     if min_rounds != _DEFAULT_MIN_ROUNDS:
-        budget = replace(budget, min_samples=min_rounds, max_samples=max(min_rounds, budget.max_samples))
+        most = max(min_rounds, budget.max_samples)
+        budget = replace(budget, min_samples=min_rounds, floor_samples=min_rounds, max_samples=most)
     if max_time_s != _DEFAULT_MAX_TIME_S:
         budget = replace(budget, max_time_s=max_time_s, min_time_s=min(max_time_s, budget.min_time_s))
     return budget

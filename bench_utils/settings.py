@@ -15,6 +15,10 @@ class ChoiceError(ValueError):
     """A choice that does not exist; the message lists those that do and the nearest match."""
 
 
+class NotApplicableError(NotImplementedError):
+    """A case that means nothing on this model or machine; the message says why. asv skips on its base class."""
+
+
 def unknown_choice(kind: str, given: str, choices: Iterable[str]) -> ChoiceError:
     """An error for `given` that names every choice and the nearest one."""
     known = list(choices)

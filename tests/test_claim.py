@@ -1,5 +1,6 @@
 """Claim: its cases, its two runners' faces, and the verdict over what was measured."""
 
+import importlib
 import inspect
 import json
 
@@ -82,32 +83,55 @@ def test_asv_gets_the_samplers_own_samples(lab):
     assert claim.track_bytes_moved("fast", 2) == 8
 
 
-def body_of(workload):
-    """A class as a source file would hold it, so that its version can be read from its code."""
-    namespace = {"Claim": Claim}
-    source = (
-        "class ClaimX(Claim):\n"
-        f"    '''{workload['doc']}'''\n    id = 'X'\n"
-        f"    def run(self):  # {workload['comment']}\n        return {workload['code']}\n"
-        "    def verdict(self, results):\n        return None\n"
-    )
-    return source, namespace
+WORKLOAD = """from bench_utils.claim import Claim
+
+NUM_PROMPT = {constant}
 
 
-def version_of(tmp_path, monkeypatch, name, **workload):
-    source, _ = body_of(workload)
-    (tmp_path / f"{name}.py").write_text("from bench_utils.claim import Claim\n\n" + source)
+class ClaimX(Claim):
+    '''{words}'''
+    id = "X"
+    title = "{words}"
+
+    def run(self):  # {words}
+        return {code}
+
+    def verdict(self, results):
+        return "{words}"
+"""
+
+
+def test_words_keep_a_series_and_a_changed_workload_or_constant_starts_one(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    return __import__(name).ClaimX.version
+    base = {"constant": 40, "words": "one", "code": "1"}
+    versions = []
+    for number, change in enumerate(({}, {"words": "two"}, {"code": "2"}, {"constant": 400})):
+        (tmp_path / f"versioned_{number}.py").write_text(WORKLOAD.format(**{**base, **change}))
+        versions.append(importlib.import_module(f"versioned_{number}").ClaimX.version)
+    assert versions[0] == versions[1]
+    assert len(set(versions)) == 3
 
 
-def test_a_moved_comment_keeps_the_series_and_a_changed_workload_starts_one(tmp_path, monkeypatch):
-    base = {"doc": "one", "comment": "one", "code": "1"}
-    versions = [
-        version_of(tmp_path, monkeypatch, f"versioned_{i}", **{**base, **change})
-        for i, change in enumerate(({}, {"doc": "two", "comment": "two"}, {"code": "2"}))
-    ]
-    assert versions[0] == versions[1] != versions[2]
+def test_a_reason_to_skip_ends_the_setup_in_either_runner(lab):
+    class Particular(SmallClaim):
+        def skip_reason(self, arm, n):
+            return "too large" if n == 2 else ""
+
+    claim = Particular()
+    claim._lab = lab
+    claim.setup("fast", 1)
+    with pytest.raises(NotImplementedError, match="too large"):  # what asv skips on
+        claim.setup("fast", 2)
+    assert lab.run_once(claim, ("fast", 2))[0].validity.reason == "too large"
+
+
+def test_a_verdict_that_crashes_is_invalid_and_says_so():
+    class Crashing(SmallClaim):
+        def verdict(self, results):
+            raise KeyError("nothing")
+
+    verdict = decide(Crashing(), results(measured("slow", 1, 1.0)))
+    assert (verdict.outcome, verdict.reason) == (Outcome.INVALID, "its verdict failed: 'nothing'")
 
 
 def test_a_verdict_needs_its_cases():

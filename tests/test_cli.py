@@ -49,6 +49,9 @@ def test_a_broken_file_is_named_and_hides_no_other(claims, tmp_path):
     document = json.loads(claims("list", "--json", str(folder)).stdout)
     assert [claim["id"] for claim in document["claims"]] == ["G1"]
     assert document["broken"][0]["module"] == "suite_with_a_fault.bench_bad"
+    (folder / "bench_twin.py").write_text((folder / "bench_good.py").read_text())
+    broken = json.loads(claims("list", "--json", str(folder)).stdout)["broken"]
+    assert "its id 'G1' is suite_with_a_fault.bench_good's too" in [found["error"] for found in broken]
     result = claims("list", str(folder))
     assert result.exit_code == 1
     assert "nothing_of_this_name" in result.stderr
@@ -72,6 +75,8 @@ def test_doctor_shows_the_machine_its_limits_and_the_harness(claims, tiny_folder
         "cost per sample over a bare loop",
         "reported over a bare loop",
         "what would be skipped",
+        "A4[model at hand-48]",
+        "on a CPU this length is counted for one head only",
     ):
         assert words in result.stdout
 

@@ -104,9 +104,14 @@ def test_a_run_ends_with_a_scoreboard_and_one_record(suite, pytester):
 
 
 def test_a_record_holds_no_path_no_host_and_no_user(suite, pytester, tiny_folder):
-    suite()
+    failing = CLAIMS.replace(
+        "time.sleep(0.004", "open('/home/alice/secret/model.bin') if n == 2 else time.sleep(0.004"
+    )
+    suite(source=failing)
     (path,) = Path(pytester.path).glob("results/*/*.json")
     text = path.read_text()
+    assert "No such file" in text
+    assert "alice" not in text
     assert str(pytester.path) not in text
     assert str(tiny_folder.parent) not in text
     assert len(platform.node()) < 4 or platform.node() not in text
@@ -125,9 +130,8 @@ def test_pytest_benchmarks_json_has_the_very_samples_and_no_host(suite, pytester
 
 
 def test_min_rounds_and_max_time_are_honoured(suite, pytester):
-    suite("--benchmark-min-rounds=9", "--benchmark-max-time=0.05")
-    assert len(only_record(pytester).cases["T1[fast-1]"].samples_s) >= 3
-    assert len(only_record(pytester).cases["T1[slow-1]"].samples_s) <= 20
+    suite("--benchmark-min-rounds=9", "--benchmark-max-time=0.001")
+    assert [len(only_record(pytester).cases[f"T1[{arm}-1]"].samples_s) for arm in ("slow", "fast")] == [9, 9]
 
 
 def test_cprofile_profiles_a_real_run(suite):
@@ -189,6 +193,32 @@ def test_a_result_above_the_roofline_is_invalid(suite):
     )
 
 
+def test_a_verdict_that_crashes_is_invalid_fails_the_run_and_hides_no_other(suite, pytester):
+    result = suite(source=CLAIMS.replace('figures={"ratio": ratio}', "figures=nothing_here"))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*T1 fast is faster*its verdict failed*invalid*", "*T2 two is two*holds*"])
+    assert only_record(pytester).is_finished
+
+
+def test_a_counter_that_no_record_can_hold_is_an_error(suite, pytester):
+    result = suite(source=CLAIMS.replace('return {"n": n}', 'return {"n": float("nan") if n == 2 else n}'))
+    result.assert_outcomes(passed=3, failed=2)
+    found = only_record(pytester).cases["T1[slow-2]"].validity
+    assert (found.code, found.reason) == ("error", "counter n is nan: no record can hold it")
+
+
+def test_two_claims_of_one_id_are_refused(suite):
+    result = suite(source=CLAIMS.replace('id = "T2"', 'id = "T1"'))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*two claims have the id 'T1'*ClaimFaster and *ClaimExact*"])
+
+
+def test_skipping_benchmarks_prepares_nothing(suite, pytester):
+    result = suite(timing="--benchmark-skip", model="smolm2")
+    result.assert_outcomes(skipped=5)
+    assert not (Path(pytester.path) / "results").exists()
+
+
 def test_a_crash_is_an_error_not_a_verdict_on_the_claim(suite):
     result = suite(source=CLAIMS.replace("time.sleep(", "time.slep("))
     assert result.ret == pytest.ExitCode.TESTS_FAILED
@@ -216,6 +246,9 @@ def test_a_case_that_means_nothing_here_is_skipped_with_its_reason(suite):
         (("--claims-dtype=float23",), None, "*unknown dtype 'float23'*Did you mean 'float32'?*"),
         (("--claims-profile=ful",), None, "*unknown profile 'ful'*Did you mean 'full'?*"),
         (("--claims-device=cuda",), "tiny", "*'cuda' was asked for, but torch*"),
+        (("--claims-device=cuda:x",), "tiny", "*unknown device 'cuda:x'*cuda:N*"),
+        ((), "~nobody-of-this-name/x", "*no model at '~nobody-of-this-name/x'*"),
+        ((), "./a[/b]", "*no model at './a[[]/b]'*"),
     ],
 )
 def test_a_bad_choice_ends_the_run_before_any_case(suite, tiny_folder, arguments, model, message):

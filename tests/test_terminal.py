@@ -71,12 +71,13 @@ def test_a_machine_twice_as_slow_as_the_record_is_told_so():
 
 def test_progress_on_a_terminal_is_one_bar_that_goes_away():
     out = console(terminal=True)
-    progress = CaseProgress(out, {"A": 5.0, "B": 7.0})
-    progress.begin("A")
-    progress.end("A", "ok", 5.0)
+    progress = CaseProgress(out, {"A2[cached-48]": 5.0, "B": 7.0})
+    progress.begin("A2[cached-48]")
+    progress.end("A2[cached-48]", "ok", 5.0)
     progress.begin("B")
     progress.close()
     text = out.file.getvalue()
+    assert "A2[cached-48]" in text  # not taken for markup
     assert "1/2" in text
     assert "about 7 s left" in text
 

@@ -9,7 +9,7 @@ from typing import Any
 from bench_utils.history import records
 from bench_utils.history.records import RunRecord
 from bench_utils.measure.machine import MachineState
-from bench_utils.measure.measurement import Measurement
+from bench_utils.measure.measurement import BROKEN, Measurement, Param
 from bench_utils.measure.roofline import Roofline
 from bench_utils.verdict import Verdict
 
@@ -20,14 +20,28 @@ class Journal:
     def __init__(self, record: RunRecord, path: Path) -> None:
         self.record = record
         self.path = path
-        # Cases that an earlier, interrupted run measured.
-        self.resumed: Mapping[str, Measurement] = dict(record.cases)
+        # Cases that an earlier, interrupted run measured; those that failed are tried again.
+        self._resumed = {key: found for key, found in record.cases.items() if found.validity.code not in BROKEN}
         self.write_error = ""
 
     @property
     def short_path(self) -> str:
         """'results/<machine>/<file>', as a reader may type it."""
         return "/".join(self.path.parts[-3:])
+
+    @property
+    def num_resumed(self) -> int:
+        """How many cases an earlier run left."""
+        return len(self._resumed)
+
+    def resumed(self, key: str, version: str | None = None) -> Measurement | None:
+        """What an earlier run measured for a case, if the claim's code is still of that version."""
+        found = self._resumed.get(key)
+        return found if found is not None and version in (None, found.version) else None
+
+    def measured(self, claim_id: str) -> dict[tuple[Param, ...], Measurement]:
+        """Every case of a claim that the record holds, whichever run measured it."""
+        return {found.key: found for found in self.record.cases.values() if found.claim == claim_id}
 
     def add(self, measurement: Measurement, roofline: Roofline) -> None:
         """Keep a finished case; the limits may have been read again for it."""
@@ -38,19 +52,19 @@ class Journal:
     def finish(
         self, about: Mapping[str, Mapping[str, str]], verdicts: Mapping[str, Verdict], state: MachineState
     ) -> None:
-        """Keep the verdicts and the machine's state, and close the record."""
+        """Keep the verdicts and the machine's state; close the record where every planned case is there."""
         for claim_id, verdict in verdicts.items():
             self.record.add_verdict(claim_id, about[claim_id], verdict)
         self.record.state_after = asdict(state)
-        self.record.is_finished = True
+        self.record.is_finished = self.record.is_whole
         self._write()
 
     def _write(self) -> None:
         try:
             records.write(self.record, self.path)
             self.write_error = ""
-        except OSError as error:
-            self.write_error = f"{type(error).__name__}: {error.strerror or error}"
+        except (OSError, ValueError) as error:
+            self.write_error = f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
 
 
 def begin(results: Path, record: RunRecord, *, resume: bool) -> Journal:

@@ -3,16 +3,18 @@
 Everything derived (medians, intervals) is left to the reader; raw samples are kept with their unit in the key.
 """
 
+import hashlib
 import json
+import re
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from bench_utils.cache import write_json
-from bench_utils.measure.measurement import Bound, Measurement, Validity
+from bench_utils.measure.measurement import BROKEN, Bound, Measurement, Validity
 from bench_utils.measure.reading import Reading
 from bench_utils.verdict import Verdict, case_id
 
@@ -23,12 +25,18 @@ class RecordError(ValueError):
     """A file that is not a record of this schema, or a folder that belongs to another machine."""
 
 
+# An absolute path, POSIX or Windows: two parts at least, so that "tok/s" and "1/16" are none.
+_PART = r"[\w.@+~-]+"
+_PATH = re.compile(rf"(?<![\w.])(?:[A-Za-z]:)?(?:[\\/](?:{_PART}(?: {_PART})*(?=[\\/])|{_PART})){{2,}}[\\/]?")
+
+
 @dataclass(frozen=True)
 class SourceState:
-    """The commit that the claims came from, and whether the tree differed from it."""
+    """The commit that the claims came from, whether the tree differed from it, and a digest of how."""
 
     commit: str | None
     is_dirty: bool | None
+    changes: str | None = None
 
 
 @dataclass
@@ -45,17 +53,27 @@ class RunRecord:
     state_before: Mapping[str, Any]
     state_after: Mapping[str, Any] | None = None
     is_finished: bool = False
+    # Every case that the run set out to measure: it is finished when all of them are there.
+    planned: list[str] = field(default_factory=list)
     cases: dict[str, Measurement] = field(default_factory=dict)
     verdicts: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def add(self, measurement: Measurement) -> None:
-        """Keep a finished case."""
-        self.cases[record_key(measurement)] = measurement
+        """Keep a finished case, no path in its words: people publish records."""
+        validity = replace(measurement.validity, reason=without_paths(measurement.validity.reason))
+        notes = {name: without_paths(note) for name, note in measurement.notes.items()}
+        self.cases[record_key(measurement)] = replace(measurement, validity=validity, notes=notes)
 
     def add_verdict(self, claim_id: str, about: Mapping[str, str], verdict: Verdict) -> None:
         """Keep a claim's verdict with the figures behind it."""
         plain = asdict(verdict)
-        self.verdicts[claim_id] = {**about, **plain, "outcome": verdict.outcome.value}
+        words = {name: without_paths(text) for name, text in plain.items() if isinstance(text, str)}
+        self.verdicts[claim_id] = {**about, **plain, **words, "outcome": verdict.outcome.value}
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every planned case was measured, or found to mean nothing."""
+        return all(key in self.cases and self.cases[key].validity.code not in BROKEN for key in self.planned)
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -80,6 +98,11 @@ class RunRecord:
             "source": asdict(self.source),
             "cases": {key: asdict(found) for key, found in self.cases.items()},
         }
+
+
+def without_paths(text: str) -> str:
+    """The text with every absolute path in it replaced."""
+    return _PATH.sub("<path>", text)
 
 
 def record_key(measurement: Measurement) -> str:
@@ -109,8 +132,10 @@ def read(path: Path) -> RunRecord:
     try:
         document["source"] = SourceState(**document["source"])
         document["cases"] = {key: _measurement(found) for key, found in document["cases"].items()}
-        return RunRecord(**document)
-    except (TypeError, KeyError) as error:
+        record = RunRecord(**document)
+        _ = record.identity, record.planned  # what every reader relies on
+        return record
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise RecordError(f"{path.name} does not have the fields of a record: {error}") from error
 
 
@@ -177,12 +202,19 @@ def file_name(record: RunRecord) -> str:
 
 def source_state(root: Path) -> SourceState:
     """The commit of the tree at `root`; the records themselves do not make it dirty."""
+    here = ("--", ".", ":(exclude)results")
     try:
         commit = _git(root, "rev-parse", "HEAD")
-        changes = _git(root, "status", "--porcelain", "--", ".", ":(exclude)results")
+        changed = _git(root, "diff", "HEAD", *here)
+        added = _git(root, "ls-files", "--others", "--exclude-standard", *here).splitlines()
     except (OSError, subprocess.CalledProcessError):
         return SourceState(None, None)
-    return SourceState(commit, bool(changes))
+    if not changed and not added:
+        return SourceState(commit, False)
+    digest = hashlib.sha256(changed.encode())
+    for name in added:
+        digest.update(name.encode() + b"\0" + (root / name).read_bytes())
+    return SourceState(commit, True, digest.hexdigest()[:16])
 
 
 def _git(root: Path, *arguments: str) -> str:

@@ -9,6 +9,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 _aten = torch.ops.aten
+# Fused attention that torch's own registry leaves out: it would count as zero.
+_FORMULAS_MISSING_IN_TORCH = (
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_attention_math_for_mps",
+)
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,6 @@ class Counted:
 
 def _attention_flops(query: Any, key: Any, value: Any, *_args: Any, **_kwargs: Any) -> int:
     # 2 (Q K^T) + 2 (P V) per query head, query and key: the full rectangle, masked or not.
-    # Torch's own registry leaves the CPU's flash kernel out: it would count as zero.
     batch, num_heads, num_queries, head_dim = query
     return int(2 * batch * num_heads * num_queries * key[-2] * (head_dim + value[-1]))
 
@@ -44,8 +48,8 @@ class _KernelCounter(TorchDispatchMode):
 
 def count(run: Callable[[], object]) -> Counted:
     """Run once under torch's FLOP counter and a kernel counter (untimed)."""
-    names = ("_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_attention_math_for_mps")
-    mapping = {getattr(_aten, name): _attention_flops for name in names if hasattr(_aten, name)}
+    missing = (getattr(_aten, name, None) for name in _FORMULAS_MISSING_IN_TORCH)
+    mapping = {operator: _attention_flops for operator in missing if operator is not None}
     flops = FlopCounterMode(display=False, custom_mapping=mapping)
     kernels = _KernelCounter(flops.flop_registry)
     # The FLOP counter stands in front: it takes composite operators apart, and the kernels below are real ones.

@@ -11,8 +11,9 @@ from bench_utils.measure.nvml import Nvml
 from bench_utils.measure.reading import Reading, missing
 
 POWERCAP = Path("/sys/class/powercap")
-# NVML's counter moves about every 100 ms: a window of ten updates is the shortest worth believing.
+# NVML's counter moves about every 100 ms, and RAPL's every millisecond: a window begins and ends at a movement.
 MIN_WINDOW_S = 1.0
+LONGEST_WAIT_S = 0.5
 
 
 class EnergySource(Protocol):
@@ -49,14 +50,20 @@ class RaplEnergy:
 
 
 def find_source(
-    nvml: Nvml | None, powercap: Path = POWERCAP, platform: str = sys.platform
+    device_type: str,
+    nvml: Nvml | None,
+    nvml_reason: str = "",
+    powercap: Path = POWERCAP,
+    platform: str = sys.platform,
 ) -> EnergySource | Reading:
-    """A counter of this machine, or a missing reading that says why there is none."""
-    if nvml is not None:
+    """A counter of what the run works on, or a missing reading that says why there is none."""
+    if device_type == "cuda":  # the CPU's joules would say nothing of a run on the GPU
+        if nvml is None:
+            return missing(nvml_reason or "no NVML")
         reading = nvml.energy_j()
         return NvmlEnergy(nvml) if reading.value is not None else reading
-    if platform != "linux":
-        return missing(f"no energy counter is read on {platform}")
+    if device_type != "cpu" or platform != "linux":
+        return missing(f"no energy counter is read for {device_type} on {platform}")
     zones = tuple(sorted(zone for zone in powercap.glob("intel-rapl:*") if zone.name.count(":") == 1))
     if not zones:
         return missing("this machine shows no RAPL counter")
@@ -72,22 +79,37 @@ def measure(
     run: Callable[[], object],
     source: EnergySource | Reading,
     *,
+    synchronize: Callable[[], None] | None = None,
     timer: Callable[[], float] = time.perf_counter,
     min_window_s: float = MIN_WINDOW_S,
 ) -> Reading:
-    """Joules per run, averaged over enough runs to fill the window; idle power is included."""
+    """Joules per run, averaged over a window from one movement of the counter to another; idle power included."""
     if isinstance(source, Reading):
         return source
-    before = source.read_j()
+    wait = synchronize or (lambda: None)
+    before = _at_a_movement(source, timer)
     if before.value is None:
         return before
-    began, num_runs = timer(), 0
-    while timer() - began < min_window_s:
+    began, num_runs, last = timer(), 0, before.value
+    while True:
         run()
+        wait()
         num_runs += 1
-    after = source.read_j()
-    if after.value is None:
-        return after
-    if after.value <= before.value:
+        now, elapsed_s = source.read_j(), timer() - began
+        if now.value is None:
+            return now
+        has_moved, last = now.value != last, now.value
+        if elapsed_s >= min_window_s and (has_moved or elapsed_s >= min_window_s + LONGEST_WAIT_S):
+            break
+    if last <= before.value:
         return missing(f"the {source.name} counter did not move or wrapped around")
-    return Reading((after.value - before.value) / num_runs)
+    return Reading((last - before.value) / num_runs)
+
+
+def _at_a_movement(source: EnergySource, timer: Callable[[], float]) -> Reading:
+    """The counter's reading just after it moved, or after the longest wait."""
+    first, began = source.read_j(), timer()
+    now = first
+    while now.value is not None and now.value == first.value and timer() - began < LONGEST_WAIT_S:
+        now = source.read_j()
+    return now

@@ -10,6 +10,10 @@ from bench_utils.measure.statistics import Interval
 Param = str | int | float
 
 
+# A case whose assert failed, and one that crashed: measured anew when a run is resumed.
+BROKEN = ("failed", "error")
+
+
 @dataclass(frozen=True)
 class Validity:
     """Whether a result counts. Codes: ok, out-of-memory, above-roofline, not-applicable,
@@ -54,9 +58,12 @@ class Measurement:
     notes: Mapping[str, str] = field(default_factory=dict)
     memory: Mapping[str, Reading] = field(default_factory=dict)
     energy: Reading = field(default_factory=lambda: missing("not measured for this case"))
+    energy_source: str = ""
     bound: Bound | None = None
     validity: Validity = Validity()
     duration_s: float = 0.0
+    # The version of the claim's code: another one is another workload.
+    version: str = ""
 
     @property
     def key(self) -> tuple[Param, ...]:

@@ -10,6 +10,7 @@ from bench_utils.measure.rss_watch import RssWatch
 SOURCES = {
     "allocator_peak_bytes": "torch's allocator, most allocated at once",
     "allocator_reserved_bytes": "torch's allocator, most held from the device",
+    "tensor_peak_bytes": "exact bytes of the run's own tensors, most alive at once (not on CUDA)",
     "nvml_process_bytes": "NVML, this process, after the run",
     "nvml_device_bytes": "NVML, the whole device, after the run",
     "rss_before_bytes": "resident memory before the run",
@@ -26,8 +27,11 @@ class MemoryProbe:
         self._nvml = nvml
         self._nvml_reason = nvml_reason
 
-    def measure(self, run: Callable[[], object]) -> Mapping[str, Reading]:
-        """Readings by source, in the order of SOURCES."""
+    def measure(
+        self, run: Callable[[], object], restore: Callable[[], None] = lambda: None
+    ) -> Mapping[str, Reading]:
+        """Readings by source, in the order of SOURCES; `restore` comes before each of the two runs."""
+        restore()
         self._reset_allocator()
         before = self._rss.begin()
         try:
@@ -36,6 +40,7 @@ class MemoryProbe:
             most = self._rss.end()
         readings = {
             **self._allocator(),
+            "tensor_peak_bytes": self._tensors(run, restore),
             **self._device(),
             "rss_before_bytes": Reading(before),
             "rss_peak_bytes": Reading(most),
@@ -66,6 +71,14 @@ class MemoryProbe:
             }
         reason = "torch keeps no allocator statistics for the CPU"
         return {"allocator_peak_bytes": missing(reason), "allocator_reserved_bytes": missing(reason)}
+
+    def _tensors(self, run: Callable[[], object], restore: Callable[[], None]) -> Reading:
+        if self._device_type == "cuda":
+            return missing("on CUDA the allocator's own peak is read")
+        from bench_utils.measure.tensor_tracker import peak_tensor_bytes
+
+        restore()
+        return Reading(peak_tensor_bytes(run))
 
     def _device(self) -> dict[str, Reading]:
         if self._nvml is None:

@@ -1,6 +1,5 @@
 """GGUF to safetensors, once: de-quantizing costs seconds on every load, mapping a file does not."""
 
-import hashlib
 import json
 import shutil
 import tempfile
@@ -19,13 +18,12 @@ CONVERTER_VERSION = 1
 _MANIFEST = "conversion.json"
 
 
-def converted(gguf: Path, *, source_key: str | None = None) -> Path:
+def converted(gguf: Path, key: str) -> Path:
     """A folder in the user's cache holding the dequantized float32 model and its tokenizer.
 
-    `source_key` names the content where its checksum is already known; otherwise the file's path, size and
-    time stand for it.
+    `key` is the head of the file's checksum: the same content is never converted twice.
     """
-    target = folder_of(gguf, source_key or key_of(gguf))
+    target = folder_of(gguf, key)
     if not is_whole(target):
         _convert(gguf, target)
     return target
@@ -100,10 +98,3 @@ def _convert(gguf: Path, target: Path) -> None:
         write_json(folder / _MANIFEST, manifest)
         shutil.rmtree(target, ignore_errors=True)  # an incomplete earlier attempt
         folder.replace(target)
-
-
-def key_of(path: Path) -> str:
-    """A short key for a file as it is now: its path, size and time of change."""
-    stat = path.stat()
-    identity = f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}"
-    return hashlib.sha256(identity.encode()).hexdigest()[:12]

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from bench_utils.settings import NotApplicableError
+
 # Fields that change what a cache holds per token. Until each is handled exactly, their models are refused.
 _NOT_UNDERSTOOD = (
     "kv_lora_rank",  # multi-head latent attention
@@ -24,7 +26,7 @@ VERIFIED_FAMILIES = (
 _GATED_FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
 
 
-class UnknownCacheError(NotImplementedError):
+class UnknownCacheError(NotApplicableError):
     """The cache of this architecture is not understood; the message names the config field.
 
     Raised from a claim's setup it skips the case, with this reason, in pytest and in asv.

@@ -73,8 +73,8 @@ def locate(model: str) -> Located:
 def _locate_local(source: Source) -> Located:
     assert source.path is not None
     if source.kind is SourceKind.GGUF:
-        folder = conversion.converted(source.path)
-        revision = conversion.weights_sha256(folder)[:12]
+        revision = _remembered_sha256(source.path)[:12]
+        folder = conversion.converted(source.path, revision)
         return Located(ModelIdentity(source.name, revision, "weights dequantized from a GGUF file"), folder)
     _demand_safetensors(source.path, source.name)
     identity = ModelIdentity(source.name, _checksum_of(source.path), _prompt_note(source.path))
@@ -87,7 +87,7 @@ def embedded_folder(progress: Any = None) -> Path:
     gguf = assets.path_of(assets.SMOLLM2)
     if not conversion.is_whole(conversion.folder_of(gguf, key)):
         assets.ensure(assets.SMOLLM2, progress=progress)
-    return conversion.converted(gguf, source_key=key)
+    return conversion.converted(gguf, key)
 
 
 def is_embedded_at_hand() -> bool:
@@ -142,10 +142,16 @@ def _checksum_of(folder: Path) -> str:
 
 def _remembered_sha256(path: Path) -> str:
     """A file's SHA-256, read once for each path, size and time of change."""
-    memory = cache_dir() / "checksums" / f"{conversion.key_of(path)}.json"
+    memory = cache_dir() / "checksums" / f"{_key_of(path)}.json"
     try:
         return str(json.loads(memory.read_text())["sha256"])
     except (OSError, ValueError, KeyError):
         checksum = assets.sha256_of(path)
         write_json(memory, {"sha256": checksum})
         return checksum
+
+
+def _key_of(path: Path) -> str:
+    stat = path.stat()
+    identity = f"{path.resolve()}\0{stat.st_size}\0{stat.st_mtime_ns}"
+    return hashlib.sha256(identity.encode()).hexdigest()[:12]

@@ -24,15 +24,13 @@ class ClaimModelReady(Claim):
     param_names = ["arm"]
     params = [[MAPPED, DEQUANTIZED]]
 
-    def setup(self, arm):
+    def skip_reason(self, arm) -> str:
         if not sources.is_embedded_at_hand():
-            self.not_applicable("the embedded model is not here, and is not fetched for this: `claims fetch`")
-        if arm == MAPPED:
-            self.folder = sources.embedded_folder()
-            return
-        if self.lab.settings.is_quick:
-            self.not_applicable("full profile only")
-        self.gguf = assets.ensure(assets.SMOLLM2)
+            return "the embedded model is not here, and is not fetched for this: `claims fetch`"
+        return "full profile only" if arm == DEQUANTIZED and self.lab.settings.is_quick else ""
+
+    def setup(self, arm):
+        self.folder, self.gguf = sources.embedded_folder(), assets.path_of(assets.SMOLLM2)
 
     def run(self, arm):
         if arm == MAPPED:

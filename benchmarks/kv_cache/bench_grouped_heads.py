@@ -69,8 +69,9 @@ class ClaimGroupedHeads(Claim):
         assert error <= tolerance, f"grouped attention differs by {error:.2g}, rounding explains {tolerance:.2g}"
 
     def counters(self, output, num_kv_heads) -> Mapping[str, int]:
-        bytes_fp16 = bytes_per_token(cache_shape(self.config), torch.float16.itemsize)
-        return {"cache_bytes": tensor_bytes(self.cache), "bytes_per_token_fp16": bytes_fp16}
+        measured = tensor_bytes(self.cache)
+        num_elements = measured // self.lab.placement.dtype.itemsize
+        return {"cache_bytes": measured, "bytes_per_token_fp16": num_elements * 2 // self.num_tokens}
 
     def work(self, output, num_kv_heads) -> Work:
         shape = cache_shape(self.config)

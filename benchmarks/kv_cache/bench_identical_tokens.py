@@ -33,14 +33,18 @@ class ClaimIdenticalTokens(Claim):
     param_names = ["dtype"]
     params = [["float64", "float32", "as run"]]
 
+    def skip_reason(self, dtype) -> str:
+        own = self.lab.placement
+        if dtype == "as run" and own.dtype_name in self.params[0]:
+            return f"the run's dtype is {own.dtype_name}, a case of its own"
+        if dtype == "float64" and own.device.type == "mps":
+            return "MPS has no float64"
+        return ""
+
     def setup(self, dtype):
         settings = self.lab.settings
         if dtype != "as run":
             settings = replace(settings, dtype=dtype)
-        elif self.lab.placement.dtype_name in self.params[0]:
-            self.not_applicable(f"the run's dtype is {self.lab.placement.dtype_name}, a case of its own")
-        if dtype == "float64" and self.lab.placement.device.type == "mps":
-            self.not_applicable("MPS has no float64")
         self.loaded = loading.load(settings)
         facts.cache_shape(self.loaded.config)  # only a cache that is understood
         self.prompt = prompts.prompt_ids(self.loaded, NUM_PROMPT)

@@ -34,15 +34,18 @@ class ClaimMacs(Claim):
     param_names = ["subject", "num_tokens"]
     params = [[HEAD, MODEL, CHAPTER], NUM_TOKENS]
 
+    def skip_reason(self, subject, num_tokens) -> str:
+        if subject == HEAD:
+            return ""
+        if self.lab.settings.is_quick and num_tokens > NUM_TOKENS[0]:
+            return "full profile only"
+        if self.lab.placement.device.type == "cpu" and num_tokens > NUM_TOKENS[1]:
+            return "on a CPU this length is counted for one head only: it adds minutes and no new term"
+        return ""
+
     def setup(self, subject, num_tokens):
         if subject == HEAD:
             return
-        if self.lab.settings.is_quick and num_tokens > NUM_TOKENS[0]:
-            self.not_applicable("full profile only")
-        if self.lab.placement.device.type == "cpu" and num_tokens > NUM_TOKENS[1]:
-            self.not_applicable(
-                "on a CPU this length is counted for one head only: it adds minutes and no new term"
-            )
         settings = self.lab.settings if subject == MODEL else replace(self.lab.settings, model=CHAPTER_SHAPE)
         self.loaded = loading.load(settings)
         self.shape = facts.decoder_shape(self.loaded.config)

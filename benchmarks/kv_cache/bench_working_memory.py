@@ -31,9 +31,10 @@ class ClaimWorkingMemory(Claim):
     param_names = ["arm", "num_tokens"]
     params = [[RECOMPUTE, LAST_LOGITS, CACHED], LENGTHS]
 
+    def skip_reason(self, arm, num_tokens) -> str:
+        return "full profile only" if self.lab.settings.is_quick and num_tokens > LENGTHS[0] else ""
+
     def setup(self, arm, num_tokens):
-        if self.lab.settings.is_quick and num_tokens > LENGTHS[0]:
-            self.not_applicable("full profile only")
         self.loaded = loading.load(self.lab.settings)
         facts.cache_shape(self.loaded.config)  # only a cache that is understood
         length = NUM_PROMPT if arm == CACHED else NUM_PROMPT + num_tokens - 1

@@ -1,6 +1,7 @@
 """Records: strict, whole after a kill or a full disk, and never mixed between machines."""
 
 import json
+import subprocess
 from dataclasses import replace
 
 import pytest
@@ -84,6 +85,7 @@ def test_a_failing_disk_leaves_the_old_record_whole(tmp_path, monkeypatch):
         ("[]", "schema version None"),
         ('{"schema_version": 99}', "schema version 99"),
         ('{"schema_version": 1}', "does not have the fields"),
+        ('{"schema_version": 1, "source": {}, "cases": [], "machine": {}}', "does not have the fields"),
     ],
 )
 def test_what_is_no_record_is_an_error_with_its_name(tmp_path, text, why):
@@ -107,7 +109,9 @@ def test_a_run_goes_on_where_one_like_it_stopped(tmp_path):
     killed.add(MEASURED, Roofline())
     resumed = journal.begin(tmp_path, record(started_at="2026-01-02T04:00:00Z"), resume=True)
     assert resumed.path == killed.path
-    assert list(resumed.resumed) == ["A2[cached-48]"]
+    assert resumed.num_resumed == 1
+    assert resumed.resumed("A2[cached-48]", MEASURED.version) == MEASURED
+    assert resumed.resumed("A2[cached-48]", "another version of the claim") is None
 
 
 @pytest.mark.parametrize(
@@ -115,6 +119,7 @@ def test_a_run_goes_on_where_one_like_it_stopped(tmp_path):
     [
         {"profile": "quick"},
         {"source": SourceState("other", False)},
+        {"source": SourceState("c0ffee", True, "edited")},
         {"model": {"name": "tiny", "revision": "r2", "note": ""}},
         {"placement": {"device": "cpu", "dtype": "bfloat16", "why": ""}},
         {"machine": {"name": "box", "id": "abc", "num_threads": 2, "versions": {"torch": "2.14"}}},
@@ -123,7 +128,68 @@ def test_a_run_goes_on_where_one_like_it_stopped(tmp_path):
 def test_another_run_does_not_go_on_from_it(tmp_path, changes):
     journal.begin(tmp_path, record(), resume=False).add(MEASURED, Roofline())
     fresh = journal.begin(tmp_path, record(started_at="2026-01-02T04:00:00Z", **changes), resume=True)
-    assert not fresh.resumed
+    assert not fresh.num_resumed
+
+
+def test_a_case_that_failed_is_kept_and_tried_again(tmp_path):
+    broken = replace(MEASURED, validity=Validity("failed", "3 is not 2"))
+    journal.begin(tmp_path, record(), resume=False).add(broken, Roofline())
+    again = journal.begin(tmp_path, record(), resume=True)
+    assert records.read(again.path).cases["A2[cached-48]"].validity.code == "failed"
+    assert again.resumed("A2[cached-48]") is None
+
+
+def test_a_record_is_finished_only_when_every_planned_case_is_there(tmp_path):
+    planned = record(planned=["A2[cached-48]", "A2[cached-96]"])
+    running = journal.begin(tmp_path, planned, resume=False)
+    running.add(MEASURED, Roofline())
+    running.finish({}, {}, STATE)
+    assert not records.read(running.path).is_finished
+    rest = journal.begin(tmp_path, record(planned=["A2[cached-96]"]), resume=True)
+    rest.add(replace(MEASURED, case={"arm": "cached", "num_tokens": 96}), Roofline())
+    rest.finish({}, {}, STATE)
+    assert records.read(running.path).is_finished
+    assert len(rest.measured("A2")) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("cannot open /home/alice/models/x.safetensors: gone", "cannot open <path>: gone"),
+        (r"no C:\\Users\\alice\\models here".replace("\\\\", "\\"), "no <path> here"),
+        ("in /Users/Alice Smith/x y/z now", "in <path> now"),
+        ("25 tok/s at 1/16 of 3/4, O(T^2)/O(T)", "25 tok/s at 1/16 of 3/4, O(T^2)/O(T)"),
+        ("a/relative/name", "a/relative/name"),
+    ],
+)
+def test_a_records_words_hold_no_absolute_path(text, kept):
+    held = record()
+    held.add(replace(MEASURED, validity=Validity("error", text), notes={"note": text}))
+    held.add_verdict("A2", {}, Verdict(Outcome.INVALID, reason=text))
+    found = held.cases["A2[cached-48]"]
+    assert (found.validity.reason, found.notes["note"], held.verdicts["A2"]["reason"]) == (kept,) * 3
+
+
+def test_an_edit_a_new_file_and_a_commit_are_told_apart_and_results_are_not_counted(tmp_path):
+    def git(*arguments):
+        name = ["-c", "user.name=t", "-c", "user.email=t@t.example"]
+        subprocess.run(["git", *name, *arguments], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "-q")
+    (tmp_path / "a.py").write_text("1")
+    git("add", ".")
+    git("commit", "-qm", "one")
+    states = [records.source_state(tmp_path)]
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "r.json").write_text("{}")
+    states.append(records.source_state(tmp_path))
+    (tmp_path / "a.py").write_text("2")
+    states.append(records.source_state(tmp_path))
+    (tmp_path / "b.py").write_text("3")
+    states.append(records.source_state(tmp_path))
+    assert states[0] == states[1]
+    assert not states[0].is_dirty
+    assert len({state.changes for state in states}) == 3
 
 
 def test_a_finished_run_is_not_resumed(tmp_path):

@@ -1,8 +1,10 @@
 """Counters of products and kernels."""
 
+import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
+from bench_utils.measure import counters
 from bench_utils.measure.counters import count
 
 
@@ -16,6 +18,13 @@ def test_fused_attention_on_a_cpu_counts_what_the_unfused_one_does():
     fused = count(lambda: scaled_dot_product_attention(query, key, key))
     unfused = count(lambda: (query @ key.transpose(-1, -2)).softmax(-1) @ key)
     assert fused.macs == unfused.macs == 2 * (2 * 4 * 6 * 9 * 8)
+
+
+def test_attention_without_a_formula_is_refused_not_counted_as_nothing(monkeypatch):
+    monkeypatch.setattr(counters, "_FORMULAS_MISSING_IN_TORCH", ())
+    query = torch.ones(1, 2, 6, 8)
+    with pytest.raises(ValueError, match=r"no formula for .*attention"):
+        count(lambda: scaled_dot_product_attention(query, query, query))
 
 
 def test_kernels_are_counted_and_views_are_not():

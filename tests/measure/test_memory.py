@@ -36,6 +36,13 @@ def test_a_missing_figure_is_none_with_its_reason_never_zero(watch):
     assert "no allocator statistics" in readings["allocator_peak_bytes"].reason
 
 
+def test_on_a_cpu_the_runs_own_tensors_are_a_source_of_their_own(watch):
+    restored = []
+    readings = MemoryProbe("cpu", watch, None).measure(lambda: torch.ones(1000), lambda: restored.append(None))
+    assert readings["tensor_peak_bytes"].value == 4000
+    assert len(restored) == 2
+
+
 def test_nvmls_figures_stand_beside_the_others(watch):
     nvml = Nvml("GPU-1", FakeNvml())
     readings = MemoryProbe("cpu", watch, nvml).measure(lambda: None)
@@ -59,6 +66,8 @@ def test_a_run_that_fails_stops_the_watching(watch):
         (torch.OutOfMemoryError("CUDA out of memory."), True),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 4 bytes"), True),
         (RuntimeError("MPS backend out of memory"), True),
+        (RuntimeError("DefaultCPUAllocator: not enough memory: you tried to allocate 4 bytes"), True),
+        (RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED"), True),
         (RuntimeError("shapes cannot be multiplied"), False),
         (ValueError("out of memory"), False),
     ],

@@ -77,6 +77,7 @@ class Counter:
         self.time, self.watts, self.offset = time, watts, 0.0
 
     def read_j(self):
+        self.time.advance(0.001)  # reading takes a moment: a counter that stands still ends the wait
         return Reading(self.time() * self.watts + self.offset)
 
 
@@ -90,7 +91,7 @@ def test_joules_a_run_are_averaged_over_a_window_of_a_second():
 
     found = measure(run, Counter(time), timer=time)
     assert len(runs) == 4
-    assert found.value == pytest.approx(3.0)
+    assert found.value == pytest.approx(3.0, rel=0.01)  # the readings take their millisecond
 
 
 def test_a_counter_that_wraps_gives_no_figure():
@@ -110,23 +111,43 @@ def test_without_a_counter_nothing_is_run():
 
 
 def test_nvml_is_taken_first_and_its_refusal_is_the_reason():
-    assert isinstance(find_source(Nvml("GPU-1", FakeNvml())), NvmlEnergy)
-    refused = find_source(Nvml("GPU-1", FakeNvml(withheld=["energy"])))
+    assert isinstance(find_source("cuda", Nvml("GPU-1", FakeNvml())), NvmlEnergy)
+    refused = find_source("cuda", Nvml("GPU-1", FakeNvml(withheld=["energy"])))
     assert refused == missing("NVML: Not Supported")
+
+
+def test_a_gpu_run_is_never_given_the_cpus_joules():
+    assert find_source("cuda", None, "NVML: not loaded") == missing("NVML: not loaded")
+
+
+def test_a_counter_that_stands_still_gives_no_figure_and_ends():
+    time = FakeTime()
+    counter = Counter(time, watts=0.0)
+    assert "did not move" in measure(lambda: time.advance(0.5), counter, timer=time).reason
+
+
+def test_the_device_is_waited_for_before_every_reading():
+    time, order = FakeTime(), []
+    measure(lambda: time.advance(2.0), Counter(time), timer=time, synchronize=lambda: order.append("sync"))
+    assert order == ["sync"]
 
 
 def test_rapl_packages_are_summed_and_their_cores_are_not_counted_twice(tmp_path):
     for name, microjoules in (("intel-rapl:0", 3_000_000), ("intel-rapl:1", 4_000_000), ("intel-rapl:0:0", 9)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "energy_uj").write_text(str(microjoules))
-    source = find_source(None, tmp_path, "linux")
+    source = find_source("cpu", None, powercap=tmp_path, platform="linux")
     assert isinstance(source, RaplEnergy)
     assert source.read_j() == Reading(7.0)
 
 
 def test_without_rapl_or_permission_there_is_a_reason(tmp_path):
-    assert find_source(None, tmp_path, "linux") == missing("this machine shows no RAPL counter")
+    assert find_source("cpu", None, powercap=tmp_path, platform="linux") == missing(
+        "this machine shows no RAPL counter"
+    )
     (tmp_path / "intel-rapl:0").mkdir()  # a zone whose counter cannot be read
-    assert "not readable" in find_source(None, tmp_path, "linux").reason
-    assert find_source(None, tmp_path, "darwin") == missing("no energy counter is read on darwin")
+    assert "not readable" in find_source("cpu", None, powercap=tmp_path, platform="linux").reason
+    assert find_source("cpu", None, powercap=tmp_path, platform="darwin") == missing(
+        "no energy counter is read for cpu on darwin"
+    )
     assert energy.MIN_WINDOW_S >= 1.0

@@ -80,6 +80,13 @@ def test_the_warm_up_lasts_as_long_as_it_was_asked_to(time):
     assert work.num_runs == 4 + 1
 
 
+def test_the_warm_up_is_as_long_for_runs_that_are_short(time):
+    work = Work(time, 50e-6)
+    budget = Budget(min_samples=1, floor_samples=1, max_samples=10, min_time_s=0.0, warm_time_s=1.0)
+    sample(work, WallClock(timer=time), budget)
+    assert work.num_runs >= 20_000
+
+
 def test_the_garbage_collector_is_off_while_sampling_and_on_afterwards(time):
     states = []
 

@@ -1,12 +1,18 @@
 """Loading from folders, GGUF files and nothing but a shape; and what is refused."""
 
+import gc
+import os
+import weakref
+from dataclasses import replace
+
 import gguf
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from bench_utils.devices import Placement, place
-from bench_utils.models import conversion, loading, prompts, sources
+from bench_utils.models import assets, conversion, loading, prompts, sources
 from bench_utils.models.errors import ModelLoadError
 from bench_utils.settings import ChoiceError, Settings
 from tests.conftest import VOCAB, tiny_config
@@ -31,6 +37,69 @@ def test_other_weights_have_another_revision(tiny_folder, tmp_path):
     (tmp_path / "model.safetensors").write_bytes((tiny_folder / "model.safetensors").read_bytes() + b"\0")
     revisions = [sources.locate(str(f)).identity.revision for f in (tiny_folder, tmp_path)]
     assert revisions[0] != revisions[1]
+
+
+def test_weights_changed_in_place_have_another_revision(tiny_folder, tmp_path):
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((tiny_folder / name).read_bytes())
+    before = sources.locate(str(tmp_path)).identity
+    weights = bytearray((tmp_path / "model.safetensors").read_bytes())
+    weights[-1] ^= 1
+    (tmp_path / "model.safetensors").write_bytes(weights)
+    os.utime(tmp_path / "model.safetensors", ns=(1, 1))
+    assert sources.locate(str(tmp_path)).identity.revision != before.revision
+
+
+def test_weights_that_are_not_all_there_are_refused_by_name(tiny_folder, tmp_path):
+    """Planted fault: a shard is missing; transformers would make its weights up and only log it."""
+    (tmp_path / "config.json").write_text((tiny_folder / "config.json").read_text())
+    tensors = load_file(tiny_folder / "model.safetensors")
+    kept = {name: tensor for name, tensor in tensors.items() if "layers.1.mlp" not in name}
+    save_file(kept, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelLoadError, match=r"lacks weights.*layers\.1\.mlp\.down_proj"):
+        loading.load(Settings(model=str(tmp_path), device="cpu"))
+
+
+def test_weights_of_another_shape_are_refused(tiny_folder, tmp_path):
+    tiny_config(intermediate_size=56).save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").write_bytes((tiny_folder / "model.safetensors").read_bytes())
+    with pytest.raises(ModelLoadError):
+        loading.load(Settings(model=str(tmp_path), device="cpu"))
+
+
+def test_a_folder_without_tokenizer_files_has_no_tokenizer_and_says_so(tmp_path):
+    """Transformers makes an empty tokenizer up for qwen2: no text becomes no tokens."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    small = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1}
+    Qwen2ForCausalLM(Qwen2Config(**small, num_attention_heads=4, num_key_value_heads=2)).save_pretrained(tmp_path)
+    loaded = loading.load(Settings(model=str(tmp_path), device="cpu"))
+    assert loaded.tokenizer is None
+    assert loaded.identity.note == "no tokenizer: prompts are seeded random tokens"
+    assert prompts.prompt_ids(loaded, 5).shape == (1, 5)
+
+
+def test_the_last_model_is_let_go_before_the_next_is_made(tiny_folder, monkeypatch):
+    first = weakref.ref(loading.load(Settings(model=str(tiny_folder), device="cpu", dtype="float16")).model)
+    alive = []
+    honest = loading.from_safetensors
+    monkeypatch.setattr(
+        loading, "from_safetensors", lambda *a: (gc.collect(), alive.append(first()), honest(*a))[-1]
+    )
+    loading.load(Settings(model=str(tiny_folder), device="cpu", dtype="float32"))
+    assert alive == [None]
+
+
+def test_a_damaged_conversion_is_made_anew_before_a_run(gguf_file, monkeypatch):
+    pinned = replace(assets.SMOLLM2, member=gguf_file.name, member_sha256="f" * 64)
+    monkeypatch.setattr(assets, "SMOLLM2", pinned)
+    monkeypatch.setattr(assets, "path_of", lambda asset: gguf_file)
+    monkeypatch.setattr(assets, "ensure", lambda asset, progress=None: gguf_file)
+    weights = sources.prepare("smollm2").folder / "model.safetensors"
+    honest, data = load_file(weights), weights.read_bytes()
+    weights.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    sources.prepare("smollm2")
+    assert all(torch.equal(tensor, honest[name]) for name, tensor in load_file(weights).items())
 
 
 def test_pickled_weights_are_never_read(tiny_folder, tmp_path):
@@ -186,16 +255,16 @@ def test_a_file_that_is_no_gguf_is_a_clear_error(tmp_path):
 
 
 def test_an_incomplete_conversion_is_made_anew(gguf_file):
-    folder = conversion.converted(gguf_file)
+    folder = conversion.converted(gguf_file, "key")
     assert conversion.is_intact(folder)
     weights = folder / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-8])
     assert not conversion.is_whole(folder)
-    assert conversion.is_intact(conversion.converted(gguf_file))
+    assert conversion.is_intact(conversion.converted(gguf_file, "key"))
 
 
 def test_a_flipped_bit_in_converted_weights_is_found(gguf_file):
-    folder = conversion.converted(gguf_file)
+    folder = conversion.converted(gguf_file, "key")
     weights = folder / "model.safetensors"
     data = bytearray(weights.read_bytes())
     data[-1] ^= 1
