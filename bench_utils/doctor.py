@@ -22,7 +22,7 @@ from bench_utils.progress import FetchProgress, steps
 from bench_utils.settings import Settings
 from bench_utils.verdict import case_id
 
-_NUM_STEPS = 4
+_NUM_STEPS = 2
 
 
 def examine(settings: Settings, console: Console, benchmarks: Path = Path("benchmarks")) -> None:

@@ -43,7 +43,7 @@ def cost_per_sample_s(num_rounds: int = 7, num_samples: int = _LOOP_SAMPLES) -> 
 
 
 def reported_over_bare(
-    run: Callable[[], object], clock: Clock, bare_clock: WallClock, *, num_pairs: int = 21
+    run: Callable[[], object], clock: Clock, bare_clock: WallClock, *, num_pairs: int = 31
 ) -> Interval:
     """The rate that the sampler reports for `run` over that of a bare loop: median of pairs, with its interval.
 

@@ -1,0 +1,1 @@
+"""Whole pytest runs over small claims and the tiny model."""

