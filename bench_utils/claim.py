@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from typing import Any, ClassVar, Literal, NoReturn
 
 from bench_utils import settings
-from bench_utils.lab import Lab, open_lab
+from bench_utils.lab import Lab, first_line, open_lab
 from bench_utils.measure.bounds import Work
 from bench_utils.measure.measurement import Measurement, Param
 from bench_utils.measure.sampler import Budget
@@ -136,11 +136,6 @@ def decide(claim: Claim, measurements: Mapping[tuple[Param, ...], Measurement]) 
         return Verdict(Outcome.DOES_NOT_HOLD, reason=first_line(error))
     except Exception as error:  # a bug in one verdict must not take the others with it
         return Verdict(Outcome.INVALID, reason=f"{VERDICT_FAILED}: {first_line(error)}")
-
-
-def first_line(error: BaseException) -> str:
-    """An error in one line, its type where it says nothing."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 @functools.cache

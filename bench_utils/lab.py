@@ -77,7 +77,7 @@ class Lab:
         except Exception as error:
             if not memory.is_out_of_memory(error):
                 raise
-            measurement = self.blank(claim, case, Validity("out-of-memory", _first_line(error)))
+            measurement = self.blank(claim, case, Validity("out-of-memory", first_line(error)))
         return replace(measurement, duration_s=time.perf_counter() - began), output
 
     def blank(self, claim: "Claim", case: tuple[Param, ...], validity: Validity) -> Measurement:
@@ -204,5 +204,6 @@ def _finite(counters: Mapping[str, int | float]) -> dict[str, int | float]:
     return dict(counters)
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0]
+def first_line(error: BaseException) -> str:
+    """An error in one line, its type where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -11,11 +11,11 @@ import pytest
 from rich.console import Console
 
 from bench_utils import scoreboard
-from bench_utils.claim import VERDICT_FAILED, Claim, decide, first_line
+from bench_utils.claim import VERDICT_FAILED, Claim, decide
 from bench_utils.history import journal, records
 from bench_utils.history.journal import Journal
 from bench_utils.history.records import RecordError, RunRecord
-from bench_utils.lab import open_lab
+from bench_utils.lab import first_line, open_lab
 from bench_utils.measure import machine
 from bench_utils.measure.measurement import Measurement, Param, Validity
 from bench_utils.measure.sampler import Budget
