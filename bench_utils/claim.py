@@ -129,7 +129,7 @@ def decide(claim: Claim, measurements: Mapping[tuple[Param, ...], Measurement]) 
         if found.validity.code in _BROKEN:
             return Verdict(_BROKEN[found.validity.code], reason=f"{case_id(found.key)}: {found.validity.reason}")
     try:
-        return claim.verdict(Results(claim.id, measurements))
+        return claim.verdict(Results(measurements))
     except UndecidedError as undecided:
         return undecided.verdict
     except AssertionError as error:

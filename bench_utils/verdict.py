@@ -42,8 +42,7 @@ class UndecidedError(Exception):
 class Results(Mapping[tuple[Param, ...], Measurement]):
     """The measurements of one claim by case. Asking for one that is not there, or is invalid, ends the verdict."""
 
-    def __init__(self, claim_id: str, measurements: Mapping[tuple[Param, ...], Measurement]) -> None:
-        self._claim_id = claim_id
+    def __init__(self, measurements: Mapping[tuple[Param, ...], Measurement]) -> None:
         self._by_case = dict(measurements)
 
     def __getitem__(self, case: tuple[Param, ...]) -> Measurement:

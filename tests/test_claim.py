@@ -196,6 +196,6 @@ def test_a_limit_is_kept_by_the_whole_interval(low, high, outcome):
 
 def test_usable_results_leave_the_others_out_but_not_all_of_them():
     bad = measured("slow", 1, code="out-of-memory", reason="4 B")
-    kept = Results("T1", results(bad, measured("fast", 1, 1.0))).usable()
+    kept = Results(results(bad, measured("fast", 1, 1.0))).usable()
     assert list(kept) == [("fast", 1)]
     assert decide(SmallClaim(), results(bad)).outcome is Outcome.INVALID
