@@ -1,6 +1,7 @@
 """Memory by named source: real resident memory, and NVML through a stand-in."""
 
 import os
+import time
 
 import pytest
 import torch
@@ -21,7 +22,9 @@ def watch():
 
 def test_resident_memory_is_seen_while_it_lasts(watch):
     def work():
-        torch.ones(SIZE // 4).sum()
+        held = torch.ones(SIZE // 4)
+        time.sleep(0.2)  # forty samples long: one is taken even on a machine whose every core is busy
+        return float(held[0])
 
     readings = MemoryProbe("cpu", watch, None).measure(work)
     assert list(readings) == list(SOURCES)
