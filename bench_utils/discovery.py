@@ -3,7 +3,7 @@
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,13 +44,19 @@ def find_claims(folder: Path) -> tuple[list[type[Claim]], list[Broken]]:
             claims += _claims_of(module)
         except Exception as error:  # one broken module must not hide the others
             broken.append(Broken(module, f"{type(error).__name__}: {error}"))
-    owners: dict[str, type[Claim]] = {}
     broken += [
         Broken(claim.__module__, f"its id {claim.id!r} is {other.__module__}'s too")
-        for claim in claims
-        if (other := owners.setdefault(claim.id, claim)) is not claim
+        for other, claim in twins(claims)
     ]
     return sorted(claims, key=lambda claim: claim.id), broken
+
+
+def twins(claims: Iterable[type[Claim]]) -> Iterator[tuple[type[Claim], type[Claim]]]:
+    """Each claim whose id an earlier one has, after that one: one's results would hide the other's."""
+    owners: dict[str, type[Claim]] = {}
+    for claim in claims:
+        if (other := owners.setdefault(claim.id, claim)) is not claim:
+            yield other, claim
 
 
 def _claims_of(module_name: str) -> Iterator[type[Claim]]:

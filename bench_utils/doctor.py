@@ -20,7 +20,7 @@ from bench_utils.measure.sampler import QUICK, sample
 from bench_utils.models import assets, catalog, conversion, facts, loading, sources
 from bench_utils.progress import FetchProgress, steps
 from bench_utils.settings import Settings
-from bench_utils.verdict import case_id
+from bench_utils.verdict import case_key
 
 _NUM_STEPS = 2
 
@@ -155,7 +155,7 @@ def _skip_rows(settings: Settings, lab: Lab, benchmarks: Path) -> dict[str, str]
         claim._lab = lab
         for case in claim.cases():
             if reason := claim.skip_reason(*case):
-                rows[f"{claim.id}[{case_id(case)}]"] = reason
+                rows[case_key(claim.id, case)] = reason
     rows.update({module.module: module.error for module in broken})
     return rows or {"nothing": "everything runs here"}
 

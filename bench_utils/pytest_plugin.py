@@ -168,15 +168,13 @@ def pytest_benchmark_group_stats(benchmarks: list[Any]) -> Generator[None, Any, 
 
 
 def _demand_distinct_ids(items: list[pytest.Item]) -> None:
-    owners: dict[str, type] = {}
-    for item in items:
-        claim = item.cls  # type: ignore[attr-defined]
-        other = owners.setdefault(claim.id, claim)
-        if other is not claim:
-            raise pytest.UsageError(
-                f"two claims have the id {claim.id!r}: {other.__module__}.{other.__name__} and "
-                f"{claim.__module__}.{claim.__name__}; one result would hide the other"
-            )
+    from bench_utils.discovery import twins
+
+    for other, claim in twins(item.cls for item in items):  # type: ignore[attr-defined]
+        raise pytest.UsageError(
+            f"two claims have the id {claim.id!r}: {other.__module__}.{other.__name__} and "
+            f"{claim.__module__}.{claim.__name__}; one result would hide the other"
+        )
 
 
 def is_claim(item: pytest.Item) -> bool:

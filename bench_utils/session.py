@@ -25,7 +25,7 @@ from bench_utils.models.sources import ModelIdentity
 from bench_utils.progress import CaseProgress, FetchProgress, steps
 from bench_utils.pytest_plugin import COUNTED_ONLY, replay
 from bench_utils.settings import ChoiceError, Settings
-from bench_utils.verdict import Outcome, Verdict, case_id
+from bench_utils.verdict import Outcome, Verdict, case_key
 
 # pytest-benchmark's own defaults: a value that differs from them was chosen by the user.
 _DEFAULT_MIN_ROUNDS, _DEFAULT_MAX_TIME_S = 5, 1.0
@@ -127,7 +127,7 @@ class ClaimsSession:
         """Measure one case through the benchmark fixture, or take it from the record that is resumed."""
         self._claims[claim.id] = type(claim)
         claim._lab = self.lab
-        key = f"{claim.id}[{case_id(case)}]"
+        key = case_key(claim.id, case)
         resumed = self._journal.resumed(key, claim.version) if self._journal else None
         if resumed is not None:
             self._outcome = "resumed"

@@ -82,6 +82,10 @@ class Results(Mapping[tuple[Param, ...], Measurement]):
             raise UndecidedError(Outcome.INCONCLUSIVE, f"{case_id(case)}: timing was switched off")
         return found.samples_s
 
+    def median_s(self, *case: Param) -> Interval:
+        """The median time of one run of a case, with its interval."""
+        return statistics.median(self.samples_s(*case))
+
     def ratio(self, numerator: tuple[Param, ...], denominator: tuple[Param, ...]) -> Interval:
         """The ratio of two cases' median times, with its interval."""
         return statistics.ratio(self.samples_s(*numerator), self.samples_s(*denominator))
@@ -95,6 +99,11 @@ class Results(Mapping[tuple[Param, ...], Measurement]):
 def case_id(case: tuple[Param, ...]) -> str:
     """'cached-48'."""
     return "-".join(str(value) for value in case)
+
+
+def case_key(claim_id: str, case: tuple[Param, ...]) -> str:
+    """'A2[cached-48]', as records, progress and the doctor name a case."""
+    return f"{claim_id}[{case_id(case)}]"
 
 
 def above(interval: Interval, threshold: float) -> Outcome:

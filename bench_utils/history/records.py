@@ -16,7 +16,7 @@ from typing import Any
 from bench_utils.cache import write_json
 from bench_utils.measure.measurement import BROKEN, Bound, Measurement, Validity
 from bench_utils.measure.reading import Reading
-from bench_utils.verdict import Verdict, case_id
+from bench_utils.verdict import Verdict, case_key
 
 SCHEMA_VERSION = 1
 
@@ -107,7 +107,7 @@ def without_paths(text: str) -> str:
 
 def record_key(measurement: Measurement) -> str:
     """'A2[cached-48]'."""
-    return f"{measurement.claim}[{case_id(measurement.key)}]"
+    return case_key(measurement.claim, measurement.key)
 
 
 def write(record: RunRecord, path: Path) -> None:

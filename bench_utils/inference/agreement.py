@@ -44,28 +44,28 @@ class Agreement:
         return f"{self.num_equal} of {self.num_tokens} tokens identical; {where}; {logits}"
 
 
-@torch.inference_mode()
-def rounding_tolerance(model: Any, sequence: torch.Tensor, first: int) -> float:
-    """What rounding alone may do to the logits (T, V) from position `first` of `sequence` (1, T) on, in logits.
+# The dtype that each one's error is measured against: the next finer, or for float64 the next coarser.
+_NEIGHBOUR = {
+    torch.bfloat16: torch.float32,
+    torch.float16: torch.float32,
+    torch.float32: torch.float64,
+    torch.float64: torch.float32,
+}
 
-    Measured on the model at hand, without any cache: one pass in its dtype against one in the next finer. Two
-    ways of computing differ by at most the sum of their errors, and each may err twice as much as the one seen.
+
+def rounding_tolerance(model: Any, sequence: torch.Tensor, own: torch.Tensor) -> float:
+    """What rounding alone may do to the model's `own` logits (T, V), the last T of `sequence` (1, S), in logits.
+
+    Measured on the model at hand, without any cache: its own pass against one in the next finer dtype. Two ways
+    of computing differ by at most the sum of their errors, and each may err twice as much as the one seen.
     Float64 has no finer dtype: its error is float32's, scaled by the two spacings.
     """
     dtype = next(model.parameters()).dtype
-    coarse, fine = _NEIGHBOURS[dtype]
-    rows = [logits_in(model, each, sequence)[first:] for each in (coarse, fine)]
-    scale = torch.finfo(dtype).eps / torch.finfo(coarse).eps
-    return 4 * scale * float((rows[0] - rows[1]).abs().max())
-
-
-# The dtype whose error is measured, and the finer one that it is measured against.
-_NEIGHBOURS = {
-    torch.bfloat16: (torch.bfloat16, torch.float32),
-    torch.float16: (torch.float16, torch.float32),
-    torch.float32: (torch.float32, torch.float64),
-    torch.float64: (torch.float32, torch.float64),
-}
+    neighbour = _NEIGHBOUR[dtype]
+    other = logits_in(model, neighbour, sequence)[-own.shape[0] :]
+    spacing = torch.finfo(dtype).eps
+    scale = spacing / max(spacing, torch.finfo(neighbour).eps)
+    return 4 * scale * float((own - other).abs().max())
 
 
 @torch.inference_mode()
@@ -109,5 +109,5 @@ def compare(model: Any, prompt: torch.Tensor, reference: torch.Tensor, cached: t
         first_difference=first,
         margin=margin,
         max_difference=float((full_logits - cached_logits).abs().max()),
-        tolerance=rounding_tolerance(model, sequence, prompt.shape[1] - 1),
+        tolerance=rounding_tolerance(model, sequence, full_logits),
     )

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -82,9 +81,10 @@ def fingerprint(device_type: str = "cpu", device_index: int = 0, nvml: Nvml | No
     """Read this machine. The GPU is described only where the run uses one, with or without NVML."""
     import torch
 
-    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    from bench_utils.devices import cpu_capabilities
+
     return Machine(
-        cpu=str(capabilities.get("cpu_name") or platform.processor() or platform.machine()),
+        cpu=str(cpu_capabilities().get("cpu_name") or platform.processor() or platform.machine()),
         architecture=platform.machine(),
         os=platform.system().lower(),
         num_cores=psutil.cpu_count(logical=False),

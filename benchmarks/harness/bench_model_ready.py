@@ -47,8 +47,7 @@ class ClaimModelReady(Claim):
         return replace(default, min_samples=3, floor_samples=2, max_time_s=5.0)
 
     def verdict(self, results: Results) -> Verdict:
-        results.samples_s(MAPPED)
-        ready = results[(MAPPED,)].median_s
+        ready = results.median_s(MAPPED)
         outcomes = [at_most(ready, READY_S)]
         measured, figures = f"ready in {ready.format('.2f', ' s')}", {"ready_s": ready}
         if (DEQUANTIZED,) in results.usable():

@@ -28,7 +28,7 @@ class ClaimSampleCost(Claim):
         return {"num_samples": NUM_SAMPLES}
 
     def verdict(self, results: Results) -> Verdict:
-        sampled, bare = (results[(arm,)].median_s for arm in (SAMPLER, BARE) if results.samples_s(arm))
+        sampled, bare = results.median_s(SAMPLER), results.median_s(BARE)
         cost_us = Interval(
             (sampled.value - bare.value) / NUM_SAMPLES * 1e6,
             (sampled.low - bare.high) / NUM_SAMPLES * 1e6,
