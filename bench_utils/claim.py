@@ -88,6 +88,10 @@ class Claim(ABC):
         """What one run must move and multiply, for its share of the roofline; None: not assessed."""
         return None
 
+    def lap_work(self, output: Any, *case: Param) -> Mapping[str, Work]:
+        """The same for the laps of run(), by name: parts that it timed with `self.lab.laps.lap(name)`."""
+        return {}
+
     def budget(self, default: Budget) -> Budget:
         """How long to sample a case."""
         return default

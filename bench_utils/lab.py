@@ -5,13 +5,15 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import TYPE_CHECKING, Any, Literal
 
 from bench_utils import devices
 from bench_utils.measure import bounds, energy, machine, memory, nvml, roofline, sampler
 from bench_utils.measure.clock import Clock, clock_for, synchronizer
-from bench_utils.measure.measurement import Measurement, Param, Validity
+from bench_utils.measure.laps import Laps
+from bench_utils.measure.measurement import Lap, Measurement, Param, Validity
 from bench_utils.measure.reading import Reading, missing
 from bench_utils.measure.rss_watch import RssWatch
 from bench_utils.settings import NotApplicableError, Settings
@@ -41,6 +43,10 @@ class Lab:
     gpu_reason: str = nvml.NO_GPU
     # What the user asked of the sampler, over what the profile and the claim would choose.
     chosen: Callable[[sampler.Budget], sampler.Budget] = lambda budget: budget
+    laps: Laps = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.laps = Laps(self.clock)
 
     def measure(self, claim: "Claim", case: tuple[Param, ...]) -> tuple[Measurement, Any]:
         """Set up, time, check, count, and read memory and energy: the measurement and the last output.
@@ -99,27 +105,37 @@ class Lab:
             self.clock,
             self.chosen(claim.budget(self.budget)),
             restore=(lambda: claim.restore(*case)) if claim.has_state else None,
+            warmed=self.laps.clear,
         )
+        laps = {name: Lap(samples_s) for name, samples_s in self.laps.read().items()}
         claim.check(taken.output, *case)
         measurement = replace(
             self.blank(claim, case, Validity()),
             samples_s=taken.samples_s,
             runs_per_sample=taken.runs_per_sample,
+            laps=laps,
             counters=_finite(claim.counters(taken.output, *case)),
             notes=dict(claim.notes(taken.output, *case)),
         )
-        return self._judged(measurement, claim.work(taken.output, *case)), taken.output
+        return self._judged(measurement, claim, taken.output), taken.output
 
-    def _judged(self, measurement: Measurement, work: bounds.Work | None) -> Measurement:
-        if work is None:
-            return measurement
-        seconds = measurement.median_s.value
-        validity = bounds.judge(work, seconds, self.roofline)
+    def _judged(self, measurement: Measurement, claim: "Claim", output: Any) -> Measurement:
+        """The measurement and its laps held against the limits: what bounds each, and whether it can be true."""
+        lap_work = claim.lap_work(output, *measurement.key)
+        timed = [(claim.work(output, *measurement.key), measurement.median_s.value)]
+        timed += [(lap_work.get(name), median(lap.samples_s)) for name, lap in measurement.laps.items()]
+        validity = self._validity(timed)
         if not validity.is_ok:  # the limits may have been read in a slow moment: look again before refusing
             self.roofline = roofline.measure_again(self.machine, self.placement.device.type)
-            validity = bounds.judge(work, seconds, self.roofline)
-        bound = bounds.classify(work, seconds, self.roofline)
-        return replace(measurement, validity=validity, bound=bound)
+            validity = self._validity(timed)
+        bound, *of_laps = [bounds.classify(work, s, self.roofline) if work else None for work, s in timed]
+        named = zip(measurement.laps.items(), of_laps, strict=True)
+        laps = {name: replace(lap, bound=own) for (name, lap), own in named}
+        return replace(measurement, validity=validity, bound=bound, laps=laps)
+
+    def _validity(self, timed: list[tuple[bounds.Work | None, float]]) -> Validity:
+        judged = (bounds.judge(work, seconds, self.roofline) for work, seconds in timed if work is not None)
+        return next((validity for validity in judged if not validity.is_ok), Validity())
 
     def _passes(self, claim: "Claim", case: tuple[Param, ...]) -> tuple[Measurement, Any]:
         if not claim.timed:

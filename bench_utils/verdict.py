@@ -82,6 +82,23 @@ class Results(Mapping[tuple[Param, ...], Measurement]):
             raise UndecidedError(Outcome.INCONCLUSIVE, f"{case_id(case)}: timing was switched off")
         return found.samples_s
 
+    def lap_s(self, name: str, *case: Param) -> tuple[float, ...]:
+        """The raw samples of a lap in seconds."""
+        self.samples_s(*case)
+        if name not in (laps := self[case].laps):
+            raise UndecidedError(Outcome.INCONCLUSIVE, f"{case_id(case)}: no lap {name!r}")
+        return laps[name].samples_s
+
+    def paired_ratio(self, numerator: str, denominator: str, *case: Param) -> Interval:
+        """The median ratio of two laps of the same runs: drift slows both sides of a pair alike."""
+        pairs = zip(self.lap_s(numerator, *case), self.lap_s(denominator, *case), strict=True)
+        return statistics.median([a / b for a, b in pairs])
+
+    def lap_bound(self, name: str, *case: Param) -> str:
+        """What bounds a lap, in words."""
+        bound = self[case].laps[name].bound
+        return str(bound) if bound else ""
+
     def median_s(self, *case: Param) -> Interval:
         """The median time of one run of a case, with its interval."""
         return statistics.median(self.samples_s(*case))
@@ -120,6 +137,18 @@ def at_most(interval: Interval, limit: float) -> Outcome:
     if interval.high <= limit:
         return Outcome.HOLDS
     return Outcome.DOES_NOT_HOLD if interval.low > limit else Outcome.INCONCLUSIVE
+
+
+def as_predicted(measured: Interval, predicted: float) -> Outcome:
+    """Whether a ratio is no more than predicted, as far as its interval tells.
+
+    Does not hold where the whole interval lies above; an interval too wide to tell (its half over what counts as
+    noise) is inconclusive.
+    """
+    if measured.low > predicted:
+        return Outcome.DOES_NOT_HOLD
+    is_narrow = measured.high - measured.low <= 2 * statistics.NOISY_IQR * measured.value
+    return Outcome.HOLDS if is_narrow or measured.high <= predicted else Outcome.INCONCLUSIVE
 
 
 def all_of(outcomes: list[Outcome]) -> Outcome:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bench_utils.cache import write_json
-from bench_utils.measure.measurement import BROKEN, Bound, Measurement, Validity
+from bench_utils.measure.measurement import BROKEN, Bound, Lap, Measurement, Validity
 from bench_utils.measure.reading import Reading
 from bench_utils.verdict import Verdict, case_key
 
@@ -145,12 +145,21 @@ def _measurement(document: Mapping[str, Any]) -> Measurement:
         **{
             **document,
             "samples_s": tuple(document["samples_s"]),
+            "laps": {name: _lap(lap) for name, lap in document.get("laps", {}).items()},
             "memory": readings,
             "energy": Reading(**document["energy"]),
-            "bound": Bound(**document["bound"]) if document["bound"] else None,
+            "bound": _bound(document["bound"]),
             "validity": Validity(**document["validity"]),
         }
     )
+
+
+def _lap(document: Mapping[str, Any]) -> Lap:
+    return Lap(tuple(document["samples_s"]), _bound(document["bound"]))
+
+
+def _bound(document: Mapping[str, Any] | None) -> Bound | None:
+    return Bound(**document) if document else None
 
 
 def folder_for(results: Path, machine_name: str, machine_id: str) -> Path:

@@ -111,3 +111,38 @@ def compare(model: Any, prompt: torch.Tensor, reference: torch.Tensor, cached: t
         max_difference=float((full_logits - cached_logits).abs().max()),
         tolerance=rounding_tolerance(model, sequence, full_logits),
     )
+
+
+@torch.inference_mode()
+def greedy_shortfalls(model: Any, prompt: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    """How far each of `tokens` (1, T) lies below the largest logit that one full pass finds there: (T,) in logits.
+
+    All zero: by induction, greedy decoding of this prompt alone, without any cache, gives these very tokens. In
+    finite precision a choice may differ where it is a near tie: up to twice `rounding_tolerance`.
+    """
+    sequence = torch.cat([prompt, tokens[:, :-1]], dim=1)
+    logits = full_pass(model, sequence)[0, prompt.shape[1] - 1 :].cpu().double()  # (T, V)
+    chosen = logits.gather(1, tokens[0, :, None].cpu())[:, 0]
+    return logits.max(1).values - chosen
+
+
+def assert_greedy(model: Any, generated: list[tuple[torch.Tensor, torch.Tensor]]) -> int:
+    """Demand of every (prompt, tokens) that decoding it alone would choose the same; the number of near ties.
+
+    Raises:
+        AssertionError: a token that no rounding explains. The tolerance is measured on the longest sequence.
+    """
+    prompt, tokens = max(generated, key=lambda pair: pair[0].shape[1] + pair[1].shape[1])
+    sequence = torch.cat([prompt, tokens], dim=1)
+    own = logits_in(model, next(model.parameters()).dtype, sequence)
+    tolerance = 2 * rounding_tolerance(model, sequence, own)
+    num_ties = 0
+    for index, (each_prompt, each_tokens) in enumerate(generated):
+        shortfalls = greedy_shortfalls(model, each_prompt, each_tokens)
+        worst = float(shortfalls.max())
+        assert worst <= tolerance, (
+            f"sequence {index}: token {int(shortfalls.argmax()) + 1} lies {worst:.2g} logits below the choice of "
+            f"decoding it alone, and rounding explains {tolerance:.2g}"
+        )
+        num_ties += int((shortfalls > 0).sum())
+    return num_ties

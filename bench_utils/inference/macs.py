@@ -12,6 +12,12 @@ def head_step_macs(num_positions: int, head_dim: int, *, cached: bool) -> int:
     return 3 * rows * head_dim**2 + 2 * rows * num_positions * head_dim
 
 
+def prefill_macs(shape: DecoderShape, num_prompt: int) -> int:
+    """A prompt in one pass that makes only its last position's logits."""
+    unread = (num_prompt - 1) * shape.head_macs_per_token
+    return model_step_macs(shape, num_prompt, cached=False) - unread
+
+
 def model_step_macs(shape: DecoderShape, num_positions: int, *, cached: bool) -> int:
     """One step of the whole model over n positions, logits of every row it computes.
 

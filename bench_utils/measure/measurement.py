@@ -47,6 +47,14 @@ class Bound:
 
 
 @dataclass(frozen=True)
+class Lap:
+    """A named part of every run: its raw samples in seconds, in the order they were taken, and what bounds it."""
+
+    samples_s: tuple[float, ...]
+    bound: Bound | None = None
+
+
+@dataclass(frozen=True)
 class Measurement:
     """What one case gave. Times in seconds per run, memory in bytes, energy in joules per run."""
 
@@ -54,6 +62,7 @@ class Measurement:
     case: Mapping[str, Param]
     samples_s: tuple[float, ...] = ()
     runs_per_sample: int = 1
+    laps: Mapping[str, Lap] = field(default_factory=dict)
     counters: Mapping[str, int | float] = field(default_factory=dict)
     notes: Mapping[str, str] = field(default_factory=dict)
     memory: Mapping[str, Reading] = field(default_factory=dict)

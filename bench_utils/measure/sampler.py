@@ -44,16 +44,19 @@ def sample(
     budget: Budget,
     *,
     restore: Callable[[], None] | None = None,
+    warmed: Callable[[], None] = lambda: None,
 ) -> Sampled[Output]:
     """Samples of `run`, warmed with the very shapes that are timed.
 
-    `restore` puts the state back before every run, outside the timer. Without it, runs shorter than
+    `warmed` is called once, between the warm-up and the first sample. `restore` puts the state back before every
+    run, outside the timer. Without it, runs shorter than
     `budget.min_sample_s` are repeated inside one sample, so that the clock's own cost stays out of it.
     The garbage collector is held off while sampling.
     """
     warm_s = _warm(run, clock, budget, restore)
     runs = 1 if restore else max(1, math.ceil(budget.min_sample_s / max(warm_s, 1e-9)))
     pending = []
+    warmed()
     with _no_garbage_collection():
         began = clock.now_s()
         while True:

@@ -39,6 +39,13 @@ class LoadedModel:
         """Bytes of the parameters, tied ones counted once."""
         return sum(p.nbytes for p in self.model.parameters())
 
+    @property
+    def step_weight_bytes(self) -> int:
+        """Bytes of weights that one step reads: all but an input embedding of its own, which is looked up."""
+        embedding, head = self.model.get_input_embeddings(), self.model.get_output_embeddings()
+        is_tied = head is None or embedding.weight is head.weight
+        return self.weight_bytes - (0 if is_tied else embedding.weight.nbytes)
+
 
 class _LastLoaded:
     """The last model, kept so that claims in a row share it; let go before the next one is made."""

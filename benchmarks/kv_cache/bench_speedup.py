@@ -61,7 +61,7 @@ class ClaimSpeedup(Claim):
             return None
         contexts = range(NUM_PROMPT, NUM_PROMPT + num_tokens)
         multiplied = sum(macs.model_step_macs(shape, n, cached=arm == CACHED) for n in contexts)
-        weights = self.loaded.weight_bytes * num_tokens  # read once a step, whatever is fed
+        weights = self.loaded.step_weight_bytes * num_tokens  # read once a step, whatever is fed
         token_bytes = bytes_per_token(shape.cache, self.loaded.placement.dtype.itemsize)
         cache = sum(contexts) * token_bytes if arm == CACHED else 0
         if arm == CACHED:  # the first step is the prompt's

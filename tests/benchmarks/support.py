@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from bench_utils.claim import decide
+from bench_utils.measure.measurement import Lap
 
 
 def run(claim_class, lab, *case):
@@ -24,3 +25,12 @@ def verdict(claim_class, lab, measured):
 
 def timed(claim, case, seconds, lab):
     return replace(run(claim, lab, *case), samples_s=tuple(seconds * (1 + 0.001 * i) for i in range(9)))
+
+
+def lapped(claim, case, laps, lab, seconds=1.0):
+    """A case as run, with laps of these seconds (a number, or a sequence of samples)."""
+    found = {
+        name: Lap(tuple(each) if isinstance(each, list) else tuple(each * (1 + 0.001 * i) for i in range(9)))
+        for name, each in laps.items()
+    }
+    return replace(timed(claim, case, seconds, lab), laps=found)

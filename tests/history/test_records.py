@@ -10,7 +10,7 @@ from bench_utils.cache import write_json
 from bench_utils.history import journal, records
 from bench_utils.history.records import RecordError, RunRecord, SourceState
 from bench_utils.measure.machine import MachineState
-from bench_utils.measure.measurement import Bound, Measurement, Validity
+from bench_utils.measure.measurement import Bound, Lap, Measurement, Validity
 from bench_utils.measure.reading import Reading, missing
 from bench_utils.measure.roofline import Roofline
 from bench_utils.measure.statistics import Interval
@@ -21,6 +21,7 @@ MEASURED = Measurement(
     case={"arm": "cached", "num_tokens": 48},
     samples_s=(0.1, 0.2, 0.15),
     runs_per_sample=3,
+    laps={"prefill": Lap((0.05, 0.06), Bound("compute", None, 0.6)), "decode": Lap((0.01,))},
     counters={"tokens_fed": 87},
     notes={"scale": "full"},
     memory={"rss_peak_bytes": Reading(5), "nvml_device_bytes": missing("no GPU")},

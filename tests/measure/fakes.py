@@ -43,6 +43,40 @@ class FakeEvent:
         return (other.at_s - self.at_s) * 1e3  # milliseconds, as CUDA has it
 
 
+class FakeGraphs:
+    """torch.cuda as far as capturing goes: a graph replays what was run while it was open."""
+
+    def __init__(self):
+        self.log = []
+
+    def Stream(self):
+        return self
+
+    current_stream = Stream
+
+    def wait_stream(self, _other):
+        self.log.append("wait")
+
+    def stream(self, _stream):
+        return self
+
+    def CUDAGraph(self):
+        return self
+
+    def graph(self, _graph):
+        self.log.append("capture")
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_exception):
+        return False
+
+    def replay(self):
+        self.log.append("replay")
+
+
 class NvmlError(Exception):
     pass
 

@@ -1,0 +1,1 @@
+"""Section C of the ledger: batching, schedulers and the paged cache."""

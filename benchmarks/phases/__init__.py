@@ -1,0 +1,1 @@
+"""Section B of the ledger: prefill and decode, two phases."""

@@ -1,0 +1,113 @@
+"""B4. Time to first token is prefill and grows with the prompt; the time between tokens does not.
+
+Timed: streams of one prompt after another, the first token and each gap after it as laps of the same runs. The
+prompt's pass makes the last position's logits only; then each token is one step in place, as the engine decodes.
+"""
+
+from itertools import pairwise
+
+import torch
+
+from bench_utils.claim import Claim, Mapping, Results, Verdict, Work
+from bench_utils.inference import agreement
+from bench_utils.inference.decode import prefill, tokens_fed_cached
+from bench_utils.inference.row_cache import RowCache, ragged_step
+from bench_utils.measure import statistics
+from bench_utils.models import facts, loading, prompts
+from bench_utils.step_work import decode_bytes, decode_work, prefill_work
+from bench_utils.verdict import above, all_of, as_predicted
+
+LENGTHS, QUICK_LENGTHS = [16, 64, 256, 512], [16, 64, 256]
+NUM_TOKENS = 9
+
+
+class ClaimStreaming(Claim):
+    id = "B4"
+    title = "the prompt delays the first token, not the others"
+    chapter = "TTFT grows with the prompt, 1/step does not"
+    tracked = {"tokens_fed": "tokens"}
+
+    param_names = ["num_tokens"]
+    params = [[NUM_TOKENS]]
+
+    def setup(self, num_tokens):
+        self.loaded = loading.load(self.lab.settings)
+        facts.cache_shape(self.loaded.config)  # only a cache that is understood
+        self.lengths = QUICK_LENGTHS if self.lab.settings.is_quick else LENGTHS
+        placement = self.loaded.placement
+        self.prompts = {n: prompts.prompt_ids(self.loaded, n, seed=i) for i, n in enumerate(self.lengths)}
+        self.rows = RowCache(
+            self.loaded.config,
+            num_rows=1,
+            max_tokens=self.lengths[-1] + num_tokens,
+            dtype=placement.dtype,
+            device=placement.device,
+        )
+
+    @torch.inference_mode()
+    def run(self, num_tokens):
+        return {length: self._stream(prompt, num_tokens) for length, prompt in self.prompts.items()}
+
+    def _stream(self, prompt, num_tokens):
+        length = prompt.shape[1]
+        with self.lab.laps.lap(_first(length)):
+            logits, cache = prefill(self.loaded.model, prompt, last_logits_only=True)
+            self.rows.write(0, cache)
+            tokens = [int(logits[0, -1].argmax())]
+        for position in range(length, length + num_tokens - 1):
+            with self.lab.laps.lap(_gap(length)):
+                token = torch.tensor(tokens[-1:], device=prompt.device)
+                logits = ragged_step(self.loaded.model, token, self.rows.step([position]))
+                tokens.append(int(logits[0].argmax()))
+        return tokens
+
+    def check(self, output, num_tokens):
+        for length, tokens in output.items():
+            assert len(tokens) == num_tokens, f"{len(tokens)} tokens after {length}, {num_tokens} wanted"
+        device = self.loaded.placement.device
+        shortest = self.lengths[0]
+        generated = torch.tensor([output[shortest]], device=device)
+        agreement.assert_greedy(self.loaded.model, [(self.prompts[shortest], generated)])
+
+    def counters(self, output, num_tokens) -> Mapping[str, int]:
+        moved = {f"step_bytes_{n}": decode_bytes(self.loaded, [n + num_tokens // 2]) for n in self.lengths}
+        return {"tokens_fed": sum(tokens_fed_cached(n, num_tokens) for n in self.lengths), **moved}
+
+    def lap_work(self, output, num_tokens) -> Mapping[str, Work]:
+        works = {_first(n): prefill_work(self.loaded, n) for n in self.lengths}
+        works |= {_gap(n): decode_work(self.loaded, [n + num_tokens // 2]) for n in self.lengths}
+        return {name: work for name, work in works.items() if work is not None}
+
+    def teardown(self, num_tokens):
+        self.rows = None
+
+    def verdict(self, results: Results) -> Verdict:
+        measured = results[(NUM_TOKENS,)]
+        lengths = [n for n in LENGTHS if _first(n) in measured.laps]
+        grows = [results.paired_ratio(_first(b), _first(a), NUM_TOKENS) for a, b in pairwise(lengths)]
+        shortest, longest = lengths[0], lengths[-1]
+        gap_growth = results.paired_ratio(_gap(longest), _gap(shortest), NUM_TOKENS)
+        counted = measured.counters
+        predicted = counted[f"step_bytes_{longest}"] / counted[f"step_bytes_{shortest}"]
+
+        def shown_ms(lap) -> str:
+            medians = (statistics.median(results.lap_s(lap(n), NUM_TOKENS)).value for n in lengths)
+            return ", ".join(f"{1e3 * seconds:.3g}" for seconds in medians)
+
+        return Verdict(
+            all_of([*(above(ratio, 1.0) for ratio in grows), as_predicted(gap_growth, predicted)]),
+            measured=f"prompts of {', '.join(map(str, lengths))}: first token after {shown_ms(_first)} ms, "
+            f"the others {shown_ms(_gap)} ms apart ({gap_growth.format('.3f', 'x')})",
+            predicted=f"gaps {predicted:.3f}x, weights and cache",
+            bound=f"first: {results.lap_bound(_first(longest), NUM_TOKENS)}; "
+            f"others: {results.lap_bound(_gap(longest), NUM_TOKENS)}",
+            figures={"gap_growth": gap_growth, "first_token_growth": grows[-1]},
+        )
+
+
+def _first(length: int) -> str:
+    return f"first token after {length}"
+
+
+def _gap(length: int) -> str:
+    return f"next tokens after {length}"

@@ -1,0 +1,186 @@
+"""Claims B1 to B4 on the tiny model: green as they are, red with a fault planted in what each one watches."""
+
+from dataclasses import replace
+
+import pytest
+
+from bench_utils.claim import Outcome
+from bench_utils.measure.measurement import Bound
+from bench_utils.measure.roofline import Roofline
+from benchmarks.phases import bench_flat_decode, bench_prefill, bench_prompt_token, bench_streaming
+from benchmarks.phases.bench_flat_decode import ClaimFlatDecode
+from benchmarks.phases.bench_prefill import ClaimPrefill
+from benchmarks.phases.bench_prompt_token import ClaimPromptToken
+from benchmarks.phases.bench_streaming import ClaimStreaming
+from tests.benchmarks.support import lapped, run, timed, verdict
+from tests.measure.fakes import FakeGraphs
+
+# --- B1
+
+
+def test_b1_counts_the_tokens_fed(lab):
+    assert run(ClaimPromptToken, lab, 40).counters == {"tokens_fed": 40 + 16, "num_tokens": 17}
+
+
+def test_b1_sees_a_step_that_forgets_its_token(lab, monkeypatch):
+    honest = bench_prompt_token.decode_step
+
+    def forgetful(model, token, cache):
+        logits = honest(model, token, cache)
+        cache.crop(-1)
+        return logits
+
+    monkeypatch.setattr(bench_prompt_token, "decode_step", forgetful)
+    with pytest.raises(AssertionError, match="40 tokens in the cache, 56 were fed"):
+        run(ClaimPromptToken, lab, 40)
+
+
+@pytest.mark.parametrize(
+    ("prefill_s", "outcome", "ratio"), [(4.0, Outcome.HOLDS, 10.0), (80.0, Outcome.DOES_NOT_HOLD, 0.5)]
+)
+def test_b1_compares_one_prompt_token_with_one_step(lab, prefill_s, outcome, ratio):
+    measured = {(40,): lapped(ClaimPromptToken, (40,), {"prefill": prefill_s, "decode": 1.0}, lab)}
+    found = verdict(ClaimPromptToken, lab, measured)
+    assert found.outcome is outcome
+    assert found.figures["decode_over_prompt_token"].value == pytest.approx(ratio)
+
+
+# --- B2
+
+
+@pytest.mark.parametrize("num_prompt", [1, 16])
+def test_b2_counts_a_pass_to_the_last_mac(lab, num_prompt):
+    assert run(ClaimPrefill, lab, num_prompt).counters["macs"] > 0
+
+
+def test_b2_sees_logits_that_nobody_reads(lab, monkeypatch):
+    honest = bench_prefill.prefill
+    monkeypatch.setattr(bench_prefill, "prefill", lambda model, prompt, **_: honest(model, prompt))
+    with pytest.raises(AssertionError, match=r"logits \(1, 16, 640\)"):
+        run(ClaimPrefill, lab, 16)
+
+
+def prefilled(lab, token_ms, kind="compute"):
+    measured = {}
+    for length, ms in token_ms.items():
+        share = 0.6 if kind == "compute" else 0.2
+        found = timed(ClaimPrefill, (length,), ms * length / 1e3, lab)
+        measured[(length,)] = replace(found, bound=Bound(kind, None, share))
+    return measured
+
+
+@pytest.mark.parametrize(
+    ("token_ms", "kind", "outcome", "reason"),
+    [
+        ({1: 30, 16: 3, 64: 1.5, 256: 1.0}, "compute", Outcome.HOLDS, ""),
+        ({1: 30, 16: 3, 64: 1.0, 256: 1.2}, "compute", Outcome.HOLDS, ""),
+        ({1: 30, 16: 3, 64: 1.0, 256: 1.2}, "overhead", Outcome.DOES_NOT_HOLD, "the fall ends at 20%"),
+        ({1: 30, 16: 3, 64: 1.5, 256: 1.0}, "overhead", Outcome.INCONCLUSIVE, "still falls at the longest"),
+    ],
+)
+def test_b2_asks_what_ends_the_fall(lab, token_ms, kind, outcome, reason):
+    lab.settings = replace(lab.settings, profile="full")
+    found = verdict(ClaimPrefill, lab, prefilled(lab, token_ms, kind))
+    assert found.outcome is outcome
+    assert reason in found.reason
+
+
+# --- B3
+
+
+@pytest.mark.parametrize("arm", ["growing cache", "rows in place"])
+def test_b3_steps_as_a_full_pass_does_and_counts_the_bytes_of_each_context(lab, arm):
+    counted = run(ClaimFlatDecode, lab, arm).counters
+    per_token = 2 * 3 * 2 * 8 * 4
+    assert counted["moved_bytes_256"] - counted["moved_bytes_16"] == 240 * per_token
+
+
+def test_b3_sees_a_step_at_the_wrong_position(lab, monkeypatch):
+    honest = bench_flat_decode.ragged_step
+
+    def shifted(model, tokens, cache):
+        cache.positions = cache.positions - 1
+        return honest(model, tokens, cache)
+
+    monkeypatch.setattr(bench_flat_decode, "ragged_step", shifted)
+    with pytest.raises(AssertionError, match="from a full pass, rounding is"):
+        run(ClaimFlatDecode, lab, "rows in place")
+
+
+def test_b3_captures_on_cuda_only_and_replays_what_it_captured(lab, monkeypatch):
+    assert run(ClaimFlatDecode, lab, "captured graph").validity.reason == "graphs are captured on CUDA only"
+    cuda = FakeGraphs()
+    monkeypatch.setattr(ClaimFlatDecode, "skip_reason", lambda self, arm: "")
+    monkeypatch.setattr(bench_flat_decode.captured.capture, "__defaults__", (cuda,))
+    assert run(ClaimFlatDecode, lab, "captured graph").validity.is_ok
+    assert cuda.log.count("capture") == cuda.log.count("replay") == 3
+
+
+def stepped(lab, growths, case=ClaimFlatDecode):
+    """Arms whose step at 256 tokens takes this many times the one at 16."""
+    return {(arm,): lapped(case, (arm,), {"16": 1.0, "256": growth}, lab) for arm, growth in growths.items()}
+
+
+@pytest.mark.parametrize(
+    ("growth", "outcome"),
+    [(1.0, Outcome.HOLDS), (1.2, Outcome.HOLDS), (5.0, Outcome.DOES_NOT_HOLD)],
+)
+def test_b3_is_judged_against_the_bytes_and_on_rows_in_place(lab, growth, outcome):
+    """The tiny model's cache is large beside its weights: from 16 to 256 tokens the bytes grow 2.4-fold."""
+    found = verdict(ClaimFlatDecode, lab, stepped(lab, {"growing cache": 9.0, "rows in place": growth}))
+    assert found.outcome is outcome
+    assert "9.000x" in found.measured
+
+
+def test_b3_cannot_tell_from_a_wide_interval(lab):
+    spread = [1.0, 1.5, 2.0, 2.3, 2.8, 3.5, 4.0]
+    laps = {"16": [1.0] * 7, "256": spread}
+    found = verdict(
+        ClaimFlatDecode, lab, {("rows in place",): lapped(ClaimFlatDecode, ("rows in place",), laps, lab)}
+    )
+    assert found.outcome is Outcome.INCONCLUSIVE
+
+
+# --- B4
+
+
+def test_b4_streams_the_tokens_that_decoding_alone_would_choose(lab):
+    counted = run(ClaimStreaming, lab, 9).counters
+    assert counted["tokens_fed"] == 16 + 64 + 256 + 3 * 8
+
+
+def test_b4_sees_a_stream_of_other_tokens(lab, monkeypatch):
+    honest = bench_streaming.ragged_step
+    monkeypatch.setattr(
+        bench_streaming, "ragged_step", lambda model, tokens, cache: honest(model, tokens, cache).roll(1, dims=-1)
+    )
+    with pytest.raises(AssertionError, match="logits below the choice"):
+        run(ClaimStreaming, lab, 9)
+
+
+@pytest.mark.parametrize(
+    ("first_s", "gap_s", "outcome"),
+    [
+        ((1, 2, 4), (1, 1, 1), Outcome.HOLDS),
+        ((1, 1, 1), (1, 1, 1), Outcome.INCONCLUSIVE),
+        ((1, 2, 4), (1, 3, 9), Outcome.DOES_NOT_HOLD),
+        ((4, 2, 1), (1, 1, 1), Outcome.DOES_NOT_HOLD),
+    ],
+)
+def test_b4_needs_a_first_token_that_waits_and_gaps_that_do_not(lab, first_s, gap_s, outcome):
+    laps = {f"first token after {n}": [s] * 7 for n, s in zip((16, 64, 256), first_s, strict=True)}
+    laps |= {f"next tokens after {n}": [s] * 7 for n, s in zip((16, 64, 256), gap_s, strict=True)}
+    found = verdict(ClaimStreaming, lab, {(9,): lapped(ClaimStreaming, (9,), laps, lab)})
+    assert found.outcome is outcome
+
+
+def test_a_lap_above_the_limits_makes_its_case_invalid(lab, monkeypatch):
+    """The whole run may be slow enough while a part of it is impossible."""
+    lab.roofline = Roofline({1: 1.0}, {1: 1.0}, {"float32": 1.0})  # bytes and operations a second
+    claim = ClaimPromptToken()
+    claim._lab = lab
+    monkeypatch.setattr("bench_utils.measure.roofline.measure_again", lambda *_: lab.roofline)
+    found, _ = lab.measure(claim, (40,))
+    assert found.validity.code == "above-roofline"
+    assert set(found.laps) == {"prefill", "decode"}
+    assert all(lap.bound.share_of_peak > 1 for lap in found.laps.values())
