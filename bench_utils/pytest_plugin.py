@@ -33,13 +33,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--claims-dtype", metavar="DTYPE", help=f"{', '.join(DTYPES)} (default auto)")
     add("--claims-profile", metavar="PROFILE", help=f"{' or '.join(PROFILES)} (default full)")
     add("--claims-machine", metavar="NAME", help="name of this machine's folder below results/")
+    add("--claims-trace", metavar="FILE", help="requests for C2: a CSV file of arrival_s,num_prompt,num_tokens")
     add("--claims-resume", action="store_true", help="finish the newest unfinished run of the same kind")
     add("--strict-claims", action="store_true", help="a physical claim that does not hold fails the run")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse bad choices before anything is collected."""
-    names = ("model", "device", "dtype", "profile", "machine")
+    names = ("model", "device", "dtype", "profile", "machine", "trace")
     chosen = {name: config.getoption(f"--claims-{name}") for name in names}
     try:
         config.stash[_SETTINGS] = from_environ(chosen=chosen)

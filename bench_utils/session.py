@@ -1,5 +1,6 @@
 """One pytest run over claims: opens the lab and the record, keeps every case, decides the verdicts."""
 
+import hashlib
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
@@ -15,6 +16,7 @@ from bench_utils.claim import VERDICT_FAILED, Claim, decide
 from bench_utils.history import journal, records
 from bench_utils.history.journal import Journal
 from bench_utils.history.records import RecordError, RunRecord
+from bench_utils.inference.requests import TraceError, read_trace
 from bench_utils.lab import first_line, open_lab
 from bench_utils.measure import machine
 from bench_utils.measure.measurement import Measurement, Param, Validity
@@ -61,6 +63,7 @@ class ClaimsSession:
             PreparationError: with what to do about it.
         """
         try:
+            inputs = _checked_inputs(self._settings)
             with steps(self._console, f"preparing the model {self._settings.model}"):
                 located = sources.prepare(self._settings.model, FetchProgress(self._console))
             with steps(self._console, "reading this machine and its limits") as report:
@@ -74,15 +77,17 @@ class ClaimsSession:
             self.lab.chosen = partial(_chosen_budget, self._config)
             expected = dict.fromkeys(keys, 0.0)
             if self._is_timing:
-                self._open_journal(results, expected, located.identity)
-        except (ChoiceError, AssetError, ModelLoadError, RecordError, OSError, MemoryError) as error:
+                self._open_journal(results, expected, located.identity, inputs)
+        except (ChoiceError, AssetError, ModelLoadError, RecordError, TraceError, OSError, MemoryError) as error:
             raise PreparationError(str(error)) from error
         placement = self.lab.placement
         self._say(f"{self._settings.model} in {placement.dtype_name} on {placement.device} ({placement.why})")
         self._progress = CaseProgress(self._console, expected)
         self._stack.callback(self._progress.close)
 
-    def _open_journal(self, results: Path, expected: dict[str, float], identity: ModelIdentity) -> None:
+    def _open_journal(
+        self, results: Path, expected: dict[str, float], identity: ModelIdentity, inputs: dict[str, str]
+    ) -> None:
         this_machine = journal.machine_entry(self.lab.machine, self._settings.machine)
         placement = self.lab.placement
         durations = journal.last_durations(results, this_machine["name"], self._settings.profile)
@@ -99,6 +104,7 @@ class ClaimsSession:
             },
             machine=this_machine,
             roofline=asdict(self.lab.roofline),
+            inputs=inputs,
             state_before=asdict(machine.state(self.lab.gpu)),
             planned=list(expected),
         )
@@ -216,6 +222,21 @@ class ClaimsSession:
 
     def _say(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def _checked_inputs(settings: Settings) -> dict[str, str]:
+    """The user's own files by digest, each read once to its end before anything is measured.
+
+    Raises:
+        TraceError: with the line that is wrong.
+    """
+    if not settings.trace:
+        return {}
+    path = Path(settings.trace)
+    for _ in read_trace(path):
+        pass
+    with path.open("rb") as file:
+        return {"trace": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def _console(config: pytest.Config) -> Console:

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 PROFILES = ("quick", "full")
 DTYPES = ("auto", "float64", "float32", "bfloat16", "float16")
@@ -36,6 +37,7 @@ class Settings:
     dtype: str = "auto"
     profile: str = "full"
     machine: str = ""
+    trace: str = ""
 
     @property
     def is_quick(self) -> bool:
@@ -43,10 +45,10 @@ class Settings:
         return self.profile == "quick"
 
     def checked(self) -> "Settings":
-        """Itself, if every closed choice exists; the model's name is checked by `models.catalog`.
+        """Itself, if every closed choice and the trace file exist; the model's name is checked by `models.catalog`.
 
         Raises:
-            ChoiceError: an unknown profile, dtype or device.
+            ChoiceError: an unknown profile, dtype or device, or a file that is not there.
         """
         if self.profile not in PROFILES:
             raise unknown_choice("profile", self.profile, PROFILES)
@@ -58,6 +60,8 @@ class Settings:
             raise ChoiceError(
                 f"machine name {self.machine!r} becomes a folder: use letters, digits, '-', '_' and '.'"
             )
+        if self.trace and not Path(self.trace).is_file():
+            raise ChoiceError(f"there is no trace file {self.trace!r}")
         return self
 
 

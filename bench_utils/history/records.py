@@ -52,6 +52,8 @@ class RunRecord:
     roofline: Mapping[str, Any]
     state_before: Mapping[str, Any]
     state_after: Mapping[str, Any] | None = None
+    # Files of the user's own that were measured with, by SHA-256.
+    inputs: Mapping[str, str] = field(default_factory=dict)
     is_finished: bool = False
     # Every case that the run set out to measure: it is finished when all of them are there.
     planned: list[str] = field(default_factory=list)
@@ -88,6 +90,7 @@ class RunRecord:
             self.machine["id"],
             self.machine["num_threads"],
             dict(self.machine["versions"]),
+            dict(self.inputs),
         )
 
     def to_json(self) -> dict[str, Any]:

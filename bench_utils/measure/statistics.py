@@ -1,7 +1,7 @@
 """Statistics, always derived from raw samples: medians, intervals, ratios."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,6 +59,31 @@ def median(samples: Sequence[float]) -> Interval:
 
     bounds = quantile_test(samples, q=middle, p=0.5).confidence_interval(CONFIDENCE)
     return Interval(middle, float(bounds.low), float(bounds.high))
+
+
+def over_runs(
+    num_runs: int, statistic: Callable[[Sequence[int]], Mapping[str, float]], num_resamples: int = 200
+) -> dict[str, Interval]:
+    """Figures computed from whole runs, given by their indices, each with its interval over resampled runs.
+
+    For what is derived from several samples of each run together. Below six runs the interval spans the figures
+    of the single runs.
+    """
+    import numpy as np
+
+    values = statistic(range(num_runs))
+    if num_runs < _SMALLEST_SAMPLE:
+        drawn = [statistic([run]) for run in range(num_runs)]
+        shares = (0.0, 1.0)
+    else:
+        rng = np.random.default_rng(_SEED)
+        drawn = [statistic(rng.integers(num_runs, size=num_runs).tolist()) for _ in range(num_resamples)]
+        shares = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
+    intervals = {}
+    for name, value in values.items():
+        low, high = np.quantile([figures[name] for figures in drawn], shares)
+        intervals[name] = Interval(value, float(min(low, value)), float(max(high, value)))
+    return intervals
 
 
 def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Interval:

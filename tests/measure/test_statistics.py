@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench_utils.measure.statistics import Interval, iqr, is_noisy, median, quotient, ratio
+from bench_utils.measure.statistics import Interval, iqr, is_noisy, median, over_runs, quotient, ratio
 
 positive = st.floats(1e-6, 1e6, allow_nan=False)
 
@@ -72,3 +72,22 @@ def test_a_quotient_spans_the_ends_of_both():
 
 def test_an_interval_prints_its_unit_once():
     assert Interval(9.123, 8.8, 9.41).format(".2f", "x") == "9.12x [8.80, 9.41]"
+
+
+def test_figures_over_runs_resample_whole_runs():
+    """A ratio of two samples of the same run does not vary, though the samples do."""
+    a = [1.0, 5.0, 2.0, 8.0, 3.0, 9.0, 4.0]
+
+    def figures(runs):
+        return {
+            "paired": sum(2 * a[i] for i in runs) / sum(a[i] for i in runs),
+            "mean": sum(a[i] for i in runs) / len(runs),
+        }
+
+    found = over_runs(len(a), figures)
+    assert found["paired"] == Interval(2.0, 2.0, 2.0)
+    assert min(a) < found["mean"].low < found["mean"].value < found["mean"].high < max(a)
+
+
+def test_figures_over_few_runs_span_the_single_ones():
+    assert over_runs(3, lambda runs: {"sum": sum(runs) / len(runs)})["sum"] == Interval(1.0, 0.0, 2.0)

@@ -99,6 +99,7 @@ def test_a_case_that_means_nothing_here_is_skipped_with_its_reason(suite):
 @pytest.mark.parametrize(
     ("arguments", "model", "message"),
     [
+        (("--claims-trace=nowhere.csv",), "tiny", "*there is no trace file 'nowhere.csv'*"),
         ((), "smolm2", "*unknown model 'smolm2'*Did you mean 'smollm2'?*"),
         (("--claims-dtype=float23",), None, "*unknown dtype 'float23'*Did you mean 'float32'?*"),
         (("--claims-profile=ful",), None, "*unknown profile 'ful'*Did you mean 'full'?*"),
@@ -115,6 +116,20 @@ def test_a_bad_choice_ends_the_run_before_any_case(suite, tiny_folder, arguments
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines([message])
     assert "1/5" not in result.stdout.str()
+
+
+def test_a_malformed_trace_ends_the_run_before_any_case_and_names_the_line(suite, pytester):
+    (Path(pytester.path) / "mine.csv").write_text("arrival_s,num_prompt,num_tokens\n0,5,1\n0,5,many\n")
+    result = suite("--claims-trace=mine.csv")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*trace mine.csv line 3: '0,5,many'*"])
+    assert "1/5" not in result.stdout.str()
+
+
+def test_a_trace_is_in_the_record_by_its_digest(suite, pytester):
+    (Path(pytester.path) / "mine.csv").write_text("arrival_s,num_prompt,num_tokens\n0,5,1\n")
+    suite("--claims-trace=mine.csv")
+    assert len(only_record(pytester).inputs["trace"]) == 64
 
 
 def test_without_network_and_assets_nothing_is_measured(suite, monkeypatch):

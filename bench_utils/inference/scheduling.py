@@ -1,0 +1,70 @@
+"""Static and continuous batching as bookkeeping: who may sit down when, and who gets up. No tensors, no time."""
+
+import heapq
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Policy:
+    """When a waiting request may take a free seat, and when a finished one's seat is free again.
+
+    `joins`: at the next step, whoever else is seated (continuous batching; Yu et al., Orca, OSDI 2022). Otherwise a
+    batch is seated together, and leaves together when its longest request is done. `fills`: such a batch also
+    waits until every seat can be taken, as long as more requests are to come.
+    """
+
+    name: str
+    joins: bool
+    fills: bool = False
+
+
+CONTINUOUS = Policy("continuous", joins=True)
+STATIC = Policy("static", joins=False)
+STATIC_FULL = Policy("static, full batches", joins=False, fills=True)
+
+
+class Seats:
+    """The seats of a batch: free, active, or held by a request that is done and pads its batch."""
+
+    def __init__(self, num_seats: int, policy: Policy) -> None:
+        if num_seats < 1:
+            raise ValueError(f"{num_seats} seats; at least one is needed")
+        self.num_seats = num_seats
+        self.policy = policy
+        self.num_active = 0
+        self._free = list(range(num_seats))  # a heap: the lowest free seat is taken first
+        self._held: list[int] = []
+
+    @property
+    def num_held(self) -> int:
+        """Seats whose request is done, and that a step computes all the same."""
+        return len(self._held)
+
+    @property
+    def num_free(self) -> int:
+        """Seats that nobody sits on."""
+        return len(self._free)
+
+    def num_admissible(self, num_waiting: int, *, more_to_come: bool) -> int:
+        """How many waiting requests may sit down before the next step."""
+        if not self.policy.joins and self.num_active:
+            return 0
+        if self.policy.fills and num_waiting < self.num_seats and more_to_come:
+            return 0
+        return min(len(self._free), num_waiting)
+
+    def take(self) -> int:
+        """Sit a request down; its seat."""
+        self.num_active += 1
+        return heapq.heappop(self._free)
+
+    def finish(self, seat: int) -> list[int]:
+        """A request is done, or gone: the seats that this frees, its own among them unless its batch holds it."""
+        self.num_active -= 1
+        self._held.append(seat)
+        if self.num_active and not self.policy.joins:
+            return []
+        freed, self._held = self._held, []
+        for each in freed:
+            heapq.heappush(self._free, each)
+        return freed
