@@ -7,10 +7,14 @@ from transformers import DynamicCache
 
 
 def prefill(
-    model: Any, prompt: torch.Tensor, *, last_logits_only: bool = False
+    model: Any, prompt: torch.Tensor, *, cache: DynamicCache | None = None, last_logits_only: bool = False
 ) -> tuple[torch.Tensor, DynamicCache]:
-    """One pass over the whole prompt (B, T): the logits (B, T, V), or (B, 1, V), and the filled cache."""
-    cache = DynamicCache(config=model.config)
+    """One pass over the whole prompt (B, T): the logits (B, T, V), or (B, 1, V), and the filled cache.
+
+    With a `cache` the prompt continues what it holds.
+    """
+    if cache is None:
+        cache = DynamicCache(config=model.config)
     output = model(prompt, cache=cache, use_cache=True, logits_to_keep=int(last_logits_only))
     return output.logits, cache
 
