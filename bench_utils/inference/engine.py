@@ -76,6 +76,10 @@ class Engine:
         """Whether anyone waits or sits."""
         return bool(self._waiting or self._seated)
 
+    def holds(self, generation: Generation) -> bool:
+        """Whether a generation still sits: done perhaps, and held by its batch."""
+        return generation.id in self._seated
+
     def submit(self, prompt: Sequence[int], num_tokens: int, sampling: Sampling = GREEDY) -> Generation:
         """Queue a prompt for up to `num_tokens` tokens.
 

@@ -13,6 +13,7 @@ class Laps:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._pending: dict[str, list[Any]] = {}
+        self._seconds: dict[str, list[float]] = {}
 
     @contextmanager
     def lap(self, name: str) -> Iterator[None]:
@@ -21,11 +22,16 @@ class Laps:
         yield
         self._pending.setdefault(name, []).append(self._clock.end(mark))
 
+    def record(self, name: str, seconds: float) -> None:
+        """A time that no lap brackets, such as a request's latency over many steps."""
+        self._seconds.setdefault(name, []).append(seconds)
+
     def clear(self) -> None:
         """Forget every lap: the warm-up's are none."""
-        self._pending.clear()
+        self._pending, self._seconds = {}, {}
 
     def read(self) -> dict[str, tuple[float, ...]]:
         """Seconds of every lap by name, in the order they were run, and a fresh start."""
-        pending, self._pending = self._pending, {}
-        return {name: tuple(self._clock.read(laps)) for name, laps in pending.items()}
+        found = {name: self._clock.read(laps) for name, laps in self._pending.items()} | self._seconds
+        self.clear()
+        return {name: tuple(seconds) for name, seconds in found.items()}

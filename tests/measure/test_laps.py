@@ -13,7 +13,8 @@ def test_laps_are_exactly_what_the_clock_saw_by_name_and_in_order():
         time.advance(1.0)  # between laps: nobody's
         with laps.lap(name):
             time.advance(seconds)
-    assert laps.read() == {"a": (0.5, 0.25), "b": (2.0,)}
+    laps.record("latency", 3.0)
+    assert laps.read() == {"a": (0.5, 0.25), "b": (2.0,), "latency": (3.0,)}
     assert laps.read() == {}
 
 
