@@ -63,7 +63,7 @@ def test_b2_sees_logits_that_nobody_reads(lab, monkeypatch):
 def prefilled(lab, token_ms, kind="compute"):
     measured = {}
     for length, ms in token_ms.items():
-        share = 0.6 if kind == "compute" else 0.2
+        share = {"compute": 0.6, "overhead": 0.2, "at the line": 0.5}[kind]
         found = timed(ClaimPrefill, (length,), ms * length / 1e3, lab)
         measured[(length,)] = replace(found, bound=Bound(kind, None, share))
     return measured
@@ -76,6 +76,7 @@ def prefilled(lab, token_ms, kind="compute"):
         ({1: 30, 16: 3, 64: 1.0, 256: 1.2}, "compute", Outcome.HOLDS, ""),
         ({1: 30, 16: 3, 64: 1.0, 256: 1.2}, "overhead", Outcome.DOES_NOT_HOLD, "the fall ends at 20%"),
         ({1: 30, 16: 3, 64: 1.5, 256: 1.0}, "overhead", Outcome.INCONCLUSIVE, "still falls at the longest"),
+        ({1: 30, 16: 3, 64: 1.0, 256: 1.2}, "at the line", Outcome.INCONCLUSIVE, "about half"),
     ],
 )
 def test_b2_asks_what_ends_the_fall(lab, token_ms, kind, outcome, reason):
