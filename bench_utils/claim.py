@@ -1,17 +1,15 @@
 """Claim: one falsifiable sentence as one benchmark. The only file that knows both runners, pytest and asv."""
 
-import ast
 import functools
-import hashlib
 import inspect
 import itertools
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, ClassVar, Literal, NoReturn
 
-from bench_utils import settings
+from bench_utils import settings, workload
 from bench_utils.lab import Lab, first_line, open_lab
 from bench_utils.measure.bounds import Work
 from bench_utils.measure.measurement import Measurement, Param
@@ -118,7 +116,7 @@ class Claim(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        cls.version = _workload_version(cls)
+        cls.version = workload.version_of(cls)
         if "setup" in vars(cls) or "skip_reason" in vars(cls):
             cls.setup = _checked_setup(cls.setup)  # type: ignore[method-assign]
         if cls.timed and not inspect.isabstract(cls):
@@ -133,7 +131,10 @@ def decide(claim: Claim, measurements: Mapping[tuple[Param, ...], Measurement]) 
         if found.validity.code in _BROKEN:
             return Verdict(_BROKEN[found.validity.code], reason=f"{case_id(found.key)}: {found.validity.reason}")
     try:
-        return claim.verdict(Results(measurements))
+        verdict = claim.verdict(Results(measurements))
+        if verdict.outcome is Outcome.INCONCLUSIVE and not verdict.reason:
+            verdict = replace(verdict, reason="the interval decides nothing")
+        return verdict
     except UndecidedError as undecided:
         return undecided.verdict
     except AssertionError as error:
@@ -181,29 +182,3 @@ def _track_counter(counter: str, unit: str) -> Any:
 
     track.__name__, track.unit = f"track_{counter}", unit  # type: ignore[attr-defined]
     return track
-
-
-def _workload_version(cls: type) -> str:
-    """A hash of its module's code: a new workload, constants included, starts a new series.
-
-    Comments, docstrings, titles and verdicts are no part of the workload.
-    """
-    try:
-        tree = ast.parse(inspect.getsource(sys.modules[cls.__module__]))
-    except (OSError, TypeError, KeyError):  # defined in an interactive session
-        return cls.__qualname__
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            node.body = [part for part in body if not _is_words(part)]  # type: ignore[attr-defined]
-    return hashlib.sha256(ast.unparse(tree).encode()).hexdigest()[:16]
-
-
-def _is_words(node: ast.AST) -> bool:
-    if isinstance(node, ast.FunctionDef):
-        return node.name in ("verdict", "notes")
-    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-        return node.targets[0].id in ("title", "chapter")
-    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-        return isinstance(node.value.value, str)
-    return False

@@ -14,9 +14,7 @@ def decode_work(loaded: LoadedModel, contexts: Sequence[int]) -> Work | None:
 
     None where the projections of this architecture are not counted.
     """
-    try:
-        shape = facts.decoder_shape(loaded.config)
-    except facts.UnknownCacheError:
+    if (shape := facts.known_decoder_shape(loaded.config)) is None:
         return None
     multiplied = sum(macs.model_step_macs(shape, context + 1, cached=True) for context in contexts)
     return Work(decode_bytes(loaded, contexts), multiplied, loaded.weight_bytes, loaded.placement.dtype_name)
@@ -29,15 +27,15 @@ def decode_bytes(loaded: LoadedModel, contexts: Sequence[int]) -> int:
 
 
 def prefill_work(loaded: LoadedModel, num_prompt: int) -> Work | None:
-    """One pass over a prompt with its last position's logits: weights once, the cache written."""
-    try:
-        shape = facts.decoder_shape(loaded.config)
-    except facts.UnknownCacheError:
+    """One pass over a prompt with its last position's logits: weights once, the cache written, what causality hides
+    not multiplied.
+    """
+    if (shape := facts.known_decoder_shape(loaded.config)) is None:
         return None
     written = num_prompt * bytes_per_token(shape.cache, loaded.placement.dtype.itemsize)
     return Work(
         loaded.step_weight_bytes + written,
-        macs.prefill_macs(shape, num_prompt),
+        macs.prefill_macs(shape, num_prompt, causal=True),
         loaded.weight_bytes,
         loaded.placement.dtype_name,
     )

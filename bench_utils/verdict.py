@@ -1,8 +1,9 @@
 """A claim's verdict over all its cases, and the results that it is derived from."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from statistics import median
 
 from bench_utils.measure import statistics
 from bench_utils.measure.measurement import Measurement, Param
@@ -29,6 +30,10 @@ class Verdict:
     bound: str = ""
     reason: str = ""
     figures: Mapping[str, Interval] = field(default_factory=dict)
+
+
+# How far over a prediction a ratio may lie and still be called as predicted: what a shared machine can tell.
+MARGIN = 0.05
 
 
 class UndecidedError(Exception):
@@ -75,6 +80,11 @@ class Results(Mapping[tuple[Param, ...], Measurement]):
             raise UndecidedError(Outcome.INCONCLUSIVE, "no case was run")
         return valid
 
+    def get_if_any(self, case: tuple[Param, ...]) -> Measurement | None:
+        """A case, or None where it means nothing here or was not run; an invalid one ends the verdict."""
+        found = self._by_case.get(case)
+        return None if found is None or found.validity.code == "not-applicable" else self[case]
+
     def samples_s(self, *case: Param) -> tuple[float, ...]:
         """The raw samples of a case in seconds."""
         found = self[case]
@@ -82,16 +92,28 @@ class Results(Mapping[tuple[Param, ...], Measurement]):
             raise UndecidedError(Outcome.INCONCLUSIVE, f"{case_id(case)}: timing was switched off")
         return found.samples_s
 
+    def laps(self, *case: Param) -> list[str]:
+        """The names of a case's laps, in the order they were run."""
+        self.samples_s(*case)
+        return list(self[case].laps)
+
     def lap_s(self, name: str, *case: Param) -> tuple[float, ...]:
         """The raw samples of a lap in seconds."""
-        self.samples_s(*case)
-        if name not in (laps := self[case].laps):
+        if name not in self.laps(*case):
             raise UndecidedError(Outcome.INCONCLUSIVE, f"{case_id(case)}: no lap {name!r}")
-        return laps[name].samples_s
+        return self[case].laps[name].samples_s
+
+    def lap_by_run_s(
+        self, name: str, *case: Param, middle: Callable[[Sequence[float]], float] = median
+    ) -> tuple[float, ...]:
+        """The median (or mean) of a lap in each run: laps of one run drift together, and are not independent."""
+        laps, num_runs = self.lap_s(name, *case), len(self[case].samples_s) * self[case].runs_per_sample
+        each = len(laps) // num_runs
+        return tuple(middle(laps[run * each : (run + 1) * each]) for run in range(num_runs))
 
     def paired_ratio(self, numerator: str, denominator: str, *case: Param) -> Interval:
-        """The median ratio of two laps of the same runs: drift slows both sides of a pair alike."""
-        pairs = zip(self.lap_s(numerator, *case), self.lap_s(denominator, *case), strict=True)
+        """The median over runs of the ratio of two laps: drift slows both sides of a pair alike."""
+        pairs = zip(self.lap_by_run_s(numerator, *case), self.lap_by_run_s(denominator, *case), strict=True)
         return statistics.median([a / b for a, b in pairs])
 
     def lap_bound(self, name: str, *case: Param) -> str:
@@ -139,21 +161,9 @@ def at_most(interval: Interval, limit: float) -> Outcome:
     return Outcome.DOES_NOT_HOLD if interval.low > limit else Outcome.INCONCLUSIVE
 
 
-def as_predicted(measured: Interval, predicted: float) -> Outcome:
-    """Whether a ratio is no more than predicted, as far as its interval tells.
-
-    Does not hold where the whole interval lies above; an interval too wide to tell (its half over what counts as
-    noise) is inconclusive.
-    """
-    if measured.low > predicted:
-        return Outcome.DOES_NOT_HOLD
-    is_narrow = measured.high - measured.low <= 2 * statistics.NOISY_IQR * measured.value
-    return Outcome.HOLDS if is_narrow or measured.high <= predicted else Outcome.INCONCLUSIVE
-
-
 def all_of(outcomes: list[Outcome]) -> Outcome:
-    """Holds where every part does; does not hold where any part does not; else inconclusive."""
-    if all(outcome is Outcome.HOLDS for outcome in outcomes):
+    """Holds where every part does; does not hold where any part does not; else, or without parts, inconclusive."""
+    if outcomes and all(outcome is Outcome.HOLDS for outcome in outcomes):
         return Outcome.HOLDS
     if Outcome.DOES_NOT_HOLD in outcomes:
         return Outcome.DOES_NOT_HOLD

@@ -86,6 +86,11 @@ def test_asv_gets_the_samplers_own_samples(lab):
 WORKLOAD = """from bench_utils.claim import Claim
 
 NUM_PROMPT = {constant}
+LIMIT = {limit}
+
+
+def shown(results):
+    return LIMIT
 
 
 class ClaimX(Claim):
@@ -94,21 +99,21 @@ class ClaimX(Claim):
     title = "{words}"
 
     def run(self):  # {words}
-        return {code}
+        return NUM_PROMPT + {code}
 
     def verdict(self, results):
-        return "{words}"
+        return shown("{words}")
 """
 
 
 def test_words_keep_a_series_and_a_changed_workload_or_constant_starts_one(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    base = {"constant": 40, "words": "one", "code": "1"}
+    base = {"constant": 40, "words": "one", "code": "1", "limit": 2}
     versions = []
-    for number, change in enumerate(({}, {"words": "two"}, {"code": "2"}, {"constant": 400})):
+    for number, change in enumerate(({}, {"words": "two"}, {"limit": 3}, {"code": "2"}, {"constant": 400})):
         (tmp_path / f"versioned_{number}.py").write_text(WORKLOAD.format(**{**base, **change}))
         versions.append(importlib.import_module(f"versioned_{number}").ClaimX.version)
-    assert versions[0] == versions[1]
+    assert versions[0] == versions[1] == versions[2]
     assert len(set(versions)) == 3
 
 

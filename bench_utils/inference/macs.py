@@ -12,10 +12,15 @@ def head_step_macs(num_positions: int, head_dim: int, *, cached: bool) -> int:
     return 3 * rows * head_dim**2 + 2 * rows * num_positions * head_dim
 
 
-def prefill_macs(shape: DecoderShape, num_prompt: int) -> int:
-    """A prompt in one pass that makes only its last position's logits."""
+def prefill_macs(shape: DecoderShape, num_prompt: int, *, causal: bool = False) -> int:
+    """A prompt in one pass that makes only its last position's logits.
+
+    As a counter sees it; `causal` counts what must be multiplied, as a fused kernel does: position i attends to i
+    tokens, which leaves n (n + 1) H D of the 2 n^2 H D of a layer's attention.
+    """
     unread = (num_prompt - 1) * shape.head_macs_per_token
-    return model_step_macs(shape, num_prompt, cached=False) - unread
+    hidden = num_prompt * (num_prompt - 1) * shape.num_query_heads * shape.cache.head_dim * shape.cache.num_layers
+    return model_step_macs(shape, num_prompt, cached=False) - unread - (hidden if causal else 0)
 
 
 def model_step_macs(shape: DecoderShape, num_positions: int, *, cached: bool) -> int:

@@ -83,13 +83,19 @@ class Simulated:
     policy: Policy
     num_seats: int
     num_tokens: int = 0
-    makespan_s: float = 0.0
+    began_s: float = 0.0
+    ended_s: float = 0.0
     num_steps: int = 0
     useful_seat_steps: int = 0
     padded_seat_steps: int = 0
     idle_seat_steps: int = 0
     latency: Tally = field(default_factory=Tally)
     waiting: Tally = field(default_factory=Tally)
+
+    @property
+    def makespan_s(self) -> float:
+        """From the first arrival to the last end."""
+        return self.ended_s - self.began_s
 
     @property
     def tokens_per_s(self) -> float:
@@ -125,7 +131,8 @@ def simulate(
     done: list[
         tuple[int, float, float, Request]
     ] = []  # those whose batch holds them: (seat, seated, done, request)
-    now_s, step = 0.0, 0
+    now_s, step = upcoming.arrival_s if upcoming is not None else 0.0, 0
+    found.began_s = now_s
     while True:
         while upcoming is not None and upcoming.arrival_s <= now_s and len(waiting) < num_seats:
             waiting.append(upcoming)
@@ -165,7 +172,7 @@ def simulate(
                 if observe is not None:
                     observe(Span(seat, request.id, seated_s, done_s, now_s))
             done.clear()
-    found.makespan_s = now_s
+    found.ended_s = now_s
     return found
 
 

@@ -24,15 +24,17 @@ def find_knee(samples_s: Mapping[int, Sequence[float]]) -> Knee:
     """Two straight lines that meet, fitted to the log of the median time over the log of the batch.
 
     A step bound by memory takes the same time for any batch, exponent 0; one bound by arithmetic takes a time in
-    proportion, exponent 1. The interval is of fits to resampled samples (percentile bootstrap).
+    proportion, exponent 1. The interval is of fits to resampled samples (percentile bootstrap): it does not say how
+    well two lines fit, and a curve that bends gently has its knee where the sizes measured put it. The knee is
+    looked for from the second to the last but one.
 
     Raises:
-        ValueError: fewer than four batch sizes, which always fit.
+        ValueError: fewer than five batch sizes; four always fit.
     """
     import numpy as np
 
-    if len(samples_s) < 4:
-        raise ValueError(f"a knee needs four batch sizes at least, and {len(samples_s)} were measured")
+    if len(samples_s) < 5:
+        raise ValueError(f"a knee needs five batch sizes at least, and {len(samples_s)} were measured")
     batches = sorted(samples_s)
     rng = np.random.default_rng(_SEED)
     columns = []

@@ -95,6 +95,20 @@ def cache_shape(config: Any) -> CacheShape:
     )
 
 
+def demand_dense(config: Any) -> None:
+    """Refuse a mixture of experts, whose step reads some of its weights: which ones depends on the tokens.
+
+    Raises:
+        UnknownCacheError: naming the field of the config; for an unknown cache too.
+    """
+    cache_shape(config)
+    for field in ("num_local_experts", "num_experts"):
+        if getattr(config, field, None):
+            raise UnknownCacheError(
+                f"config field {field}={getattr(config, field)!r}: a step reads some experts only"
+            )
+
+
 def decoder_shape(config: Any) -> DecoderShape:
     """The projections' shapes of a dense decoder with a gated MLP (llama, qwen2 and their like).
 
@@ -110,6 +124,14 @@ def decoder_shape(config: Any) -> DecoderShape:
         intermediate=_needed(config, "intermediate_size"),
         vocab=_needed(config, "vocab_size"),
     )
+
+
+def known_decoder_shape(config: Any) -> DecoderShape | None:
+    """The same, or None where the cache is understood and the projections are not counted."""
+    try:
+        return decoder_shape(config)
+    except UnknownCacheError:
+        return None
 
 
 def _needed(config: Any, field: str) -> int:

@@ -4,6 +4,8 @@ Timed: one decode step over B sequences in place, each with a cache of 64 tokens
 filling the caches. A request's latency is the step's time; throughput is B over it.
 """
 
+from itertools import pairwise
+
 import torch
 
 from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict, Work
@@ -11,6 +13,7 @@ from bench_utils.inference import agreement
 from bench_utils.inference.decode import prefill
 from bench_utils.inference.requests import CHAPTER_PROMPT
 from bench_utils.inference.row_cache import RowCache, ragged_step
+from bench_utils.measure import counters
 from bench_utils.measure.knee import Knee, find_knee
 from bench_utils.measure.statistics import Interval
 from bench_utils.models import facts, loading, prompts
@@ -42,7 +45,7 @@ class ClaimBatchCurve(Claim):
     def setup(self, batch):
         self.loaded = loading.load(self.lab.settings)
         placement = self.loaded.placement
-        facts.cache_shape(self.loaded.config)  # only a cache that is understood
+        facts.demand_dense(self.loaded.config)  # only where the bytes of a step are known
         self.rows = RowCache(
             self.loaded.config,
             num_rows=batch,
@@ -73,12 +76,11 @@ class ClaimBatchCurve(Claim):
         )
 
     def counters(self, output, batch) -> Mapping[str, int]:
-        work = decode_work(self.loaded, [CHAPTER_PROMPT] * batch)
-        moved = {
+        return {
             "moved_bytes": decode_bytes(self.loaded, [CHAPTER_PROMPT] * batch),
             "weight_bytes": self.loaded.step_weight_bytes,
+            "macs": counters.count(lambda: self.run(batch)).macs,
         }
-        return {**moved, "macs": work.macs} if work else moved
 
     def work(self, output, batch) -> Work | None:
         return decode_work(self.loaded, [CHAPTER_PROMPT] * batch)
@@ -88,53 +90,54 @@ class ClaimBatchCurve(Claim):
 
     def verdict(self, results: Results) -> Verdict:
         batches = sorted(batch for (batch,) in results.usable())
-        largest = batches[-1]
-        multiples, outcomes = [], []
-        figures = {}
-        for small, large in ((1, min(16, largest)), (16, 32)):
-            if small not in batches or large not in batches or small == large:
-                continue
-            latency = results.ratio((large,), (small,))
-            scale = large / small
+        smallest, largest = batches[0], batches[-1]
+        middle = max(batch for batch in batches if batch <= max(16, smallest))
+        multiples, figures = [], {}
+        for small, large in pairwise(sorted({smallest, middle, largest})):
+            latency, scale = results.ratio((large,), (small,)), large / small
             throughput = Interval(scale / latency.value, scale / latency.high, scale / latency.low)
             figures |= {f"throughput_{small}_to_{large}": throughput, f"latency_{small}_to_{large}": latency}
             shown = f"throughput {throughput.format('.2f', 'x')}, latency {latency.format('.2f', 'x')}"
             multiples.append(f"{small} to {large}: {shown}")
-            outcomes += [above(throughput, 1.0), above(latency, 1.0)] if small == 1 else []
-        knee, outcome, words = _knee(results, batches)
+        first = [above(figures[name], 1.0) for name in list(figures)[:2]]
+        outcome, words, knee = _knee(results, batches)
         if knee is not None:
             figures |= {"knee_batch": knee.batch, "exponent_after_knee": knee.exponent_after}
         return Verdict(
-            all_of([*outcomes, outcome]),
+            all_of([*first, outcome]),
             measured="; ".join([*multiples, words]),
             predicted=_ridge(self.lab, results),
-            bound=f"1: {results.bound(batches[0])}; {largest}: {results.bound(largest)}",
+            bound=f"{smallest}: {results.bound(smallest)}; {largest}: {results.bound(largest)}",
+            reason="" if outcome is Outcome.HOLDS else words,
             figures=figures,
         )
 
 
-def _knee(results: Results, batches: list[int]) -> tuple[Knee | None, Outcome, str]:
-    """The knee, whether it is one, and in words."""
+def _knee(results: Results, batches: list[int]) -> tuple[Outcome, str, Knee | None]:
+    """Whether the curve has a knee, in words, and where. Its interval is of the samples, not of the fit."""
     try:
         knee = find_knee({batch: results.samples_s(batch) for batch in batches})
     except ValueError as error:
-        return None, Outcome.INCONCLUSIVE, str(error)
-    bends = all_of([above(knee.exponent_after, LITTLE_GAIN), above(knee.exponent_after, knee.exponent_before.high)])
-    if bends is not Outcome.HOLDS:
-        gain = 2 ** (1 - knee.exponent_after.value)
-        words = f"no knee up to {batches[-1]}: doubling the batch still multiplies throughput by {gain:.2f}"
-        return knee, Outcome.INCONCLUSIVE, words
-    return knee, Outcome.HOLDS, f"knee at {knee.batch.format('.1f')}"
+        return Outcome.INCONCLUSIVE, str(error), None
+    before, after, largest = knee.exponent_before, knee.exponent_after, batches[-1]
+    gain = f"doubling the batch multiplies throughput by {2 ** (1 - after.value):.2f}"
+    if before.low > LITTLE_GAIN:
+        return Outcome.DOES_NOT_HOLD, f"saturated from the start: {gain}", knee
+    if after.high < LITTLE_GAIN:
+        return Outcome.INCONCLUSIVE, f"no knee up to {largest}: {gain} even there", knee
+    if after.low <= max(LITTLE_GAIN, before.high):
+        return Outcome.INCONCLUSIVE, f"a knee up to {largest} cannot be told: {gain} there", knee
+    where = {batches[1]: " or before", batches[-2]: " or later"}.get(round(knee.batch.value, 2), "")
+    return Outcome.HOLDS, f"knee at {knee.batch.format('.1f')}{where}", knee
 
 
 def _ridge(lab, results: Results) -> str:
     """The batch at which the roofline's arithmetic takes as long as its memory: W + c B = f B / ridge."""
     ridge = lab.roofline.ridge_flop_per_byte(lab.placement.dtype_name)
-    single = results[(1,)].counters
-    if ridge is None or "macs" not in single:
+    if ridge is None:
         return ""
-    cache_bytes = single["moved_bytes"] - single["weight_bytes"]
-    spare = 2 * single["macs"] / ridge - cache_bytes
-    if spare <= 0:
-        return "memory bounds every batch"
-    return f"a knee at the roofline's ridge, batch {single['weight_bytes'] / spare:.1f}"
+    (batch,), some = next(iter(results.usable().items()))
+    weight_bytes = some.counters["weight_bytes"]
+    cache_bytes = (some.counters["moved_bytes"] - weight_bytes) / batch
+    spare = 2 * some.counters["macs"] / batch / ridge - cache_bytes
+    return f"a knee at the roofline's ridge, batch {weight_bytes / spare:.1f}" if spare > 0 else "memory bounds all"

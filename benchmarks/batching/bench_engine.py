@@ -169,10 +169,5 @@ def _error(results: Results, arm: str) -> Interval:
 
 def _ratio(results: Results, lap: str) -> Interval:
     """Static over continuous, of each run's mean."""
-    means = {}
-    for arm in (ON_ROWS, JOINING):
-        num_runs = len(results.lap_s(SERVE, arm))
-        samples = results.lap_s(lap, arm)
-        each = len(samples) // num_runs
-        means[arm] = [mean(samples[run * each : (run + 1) * each]) for run in range(num_runs)]
+    means = {arm: results.lap_by_run_s(lap, arm, middle=mean) for arm in (ON_ROWS, JOINING)}
     return ratio(means[ON_ROWS], means[JOINING])

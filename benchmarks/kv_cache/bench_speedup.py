@@ -55,9 +55,7 @@ class ClaimSpeedup(Claim):
         return {"tokens_fed": fed(NUM_PROMPT, num_tokens), "num_tokens": num_tokens}
 
     def work(self, output, arm, num_tokens) -> Work | None:
-        try:
-            shape = facts.decoder_shape(self.loaded.config)
-        except facts.UnknownCacheError:  # a known cache below projections that are not counted
+        if (shape := facts.known_decoder_shape(self.loaded.config)) is None:
             return None
         contexts = range(NUM_PROMPT, NUM_PROMPT + num_tokens)
         multiplied = sum(macs.model_step_macs(shape, n, cached=arm == CACHED) for n in contexts)

@@ -9,6 +9,7 @@ from itertools import pairwise
 import torch
 
 from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict, Work
+from bench_utils.inference import macs
 from bench_utils.inference.decode import prefill
 from bench_utils.measure import counters
 from bench_utils.measure.bounds import BOUND_SHARE
@@ -46,14 +47,14 @@ class ClaimPrefill(Claim):
         logits, cache = output
         assert logits.shape == (1, 1, self.loaded.config.vocab_size), f"logits {tuple(logits.shape)}"
         assert cache.get_seq_length() == num_prompt, f"{cache.get_seq_length()} tokens cached of {num_prompt}"
-        work = prefill_work(self.loaded, num_prompt)
-        if work is not None:
-            counted = counters.count(lambda: self.run(num_prompt)).macs
-            assert counted == work.macs, f"counted {counted:,} MACs, the formula has {work.macs:,}"
+        self.macs = counters.count(lambda: self.run(num_prompt)).macs
+        shape = facts.known_decoder_shape(self.loaded.config)
+        if shape is not None:
+            expected = macs.prefill_macs(shape, num_prompt)
+            assert self.macs == expected, f"counted {self.macs:,} MACs, the formula has {expected:,}"
 
     def counters(self, output, num_prompt) -> Mapping[str, int]:
-        work = prefill_work(self.loaded, num_prompt)
-        return {"macs": work.macs, "moved_bytes": work.moved_bytes} if work else {}
+        return {"macs": self.macs}
 
     def work(self, output, num_prompt) -> Work | None:
         return prefill_work(self.loaded, num_prompt)
@@ -65,15 +66,18 @@ class ClaimPrefill(Claim):
         lengths = [n for n in LENGTHS if (n,) in results.usable()] or LENGTHS
         token_ms = {n: 1e3 * results.median_s(n).value / n for n in lengths}
         cheapest = min(lengths, key=lambda n: token_ms[n])
-        falling = lengths[: lengths.index(cheapest) + 1]
-        outcomes = [above(_per_token(results, a, b), 1.0) for a, b in pairwise(falling)]
-        first, end = _per_token(results, lengths[0], cheapest), _end_of_the_fall(results, cheapest)
+        # The fall is over at the first length that cannot be told from the cheapest: a plateau is expected.
+        last = next(n for n in lengths if _per_token(results, n, cheapest).low <= 1.0)
+        falls = [above(_per_token(results, a, b), 1.0) for a, b in pairwise(lengths) if b <= last]
+        if not falls:
+            return Verdict(Outcome.INCONCLUSIVE, reason=f"nothing shorter than {cheapest} tokens to compare with")
+        first, (end, reason) = _per_token(results, lengths[0], cheapest), _end_of_the_fall(results, cheapest, last)
         costs = ", ".join(f"{ms:.3g} at {n}" for n, ms in token_ms.items())
         return Verdict(
-            all_of([*outcomes, end[0]]),
+            all_of([*falls, end]),
             measured=f"ms a token: {costs}; {first.format('.1f', 'x')} cheaper at {cheapest}",
             bound=f"{cheapest}: {results.bound(cheapest)}",
-            reason=end[1],
+            reason=reason,
             figures={"first_over_cheapest_per_token": first},
         )
 
@@ -84,7 +88,7 @@ def _per_token(results: Results, shorter: int, longer: int) -> Interval:
     return Interval(ratio.value * scale, ratio.low * scale, ratio.high * scale)
 
 
-def _end_of_the_fall(results: Results, cheapest: int) -> tuple[Outcome, str]:
+def _end_of_the_fall(results: Results, cheapest: int, last: int) -> tuple[Outcome, str]:
     """Whether arithmetic ends the fall, and why not: half the measured peak at least, by the whole interval."""
     bound, time_s = results[(cheapest,)].bound, results.median_s(cheapest)
     if bound is None or bound.share_of_peak is None:
@@ -92,7 +96,7 @@ def _end_of_the_fall(results: Results, cheapest: int) -> tuple[Outcome, str]:
     work = bound.share_of_peak * time_s.value
     share = Interval(bound.share_of_peak, work / time_s.high, work / time_s.low)
     outcome, shown = above(share, BOUND_SHARE), f"at {share.format('.0%')} of the peak"
-    if outcome is Outcome.DOES_NOT_HOLD and cheapest == max(n for (n,) in results.usable()):
+    if outcome is not Outcome.HOLDS and last == max(n for (n,) in results.usable()):
         return Outcome.INCONCLUSIVE, f"the cost still falls at the longest prompt, {shown}"
     if outcome is Outcome.DOES_NOT_HOLD:
         return outcome, f"the fall ends {shown}: something other than arithmetic is the limit"

@@ -3,11 +3,14 @@
 Timed: the prompt's pass and each decode step after it, as laps of the same runs. Not timed: loading, tokenizing.
 """
 
+from dataclasses import astuple
+from statistics import median
+
 import torch
 
 from bench_utils.claim import Claim, Mapping, Results, Verdict, Work
 from bench_utils.inference.decode import decode_step, prefill, tokens_fed_cached
-from bench_utils.measure import statistics
+from bench_utils.measure.statistics import Interval
 from bench_utils.models import facts, loading, prompts
 from bench_utils.step_work import decode_work, prefill_work
 from bench_utils.verdict import above
@@ -57,10 +60,10 @@ class ClaimPromptToken(Claim):
         return {name: work for name, work in found.items() if work is not None}
 
     def verdict(self, results: Results) -> Verdict:
-        decode_s = results.lap_s(DECODE, NUM_PROMPT)
-        prompt_token_s = [seconds / NUM_PROMPT for seconds in results.lap_s(PREFILL, NUM_PROMPT)]
-        ratio = statistics.ratio(decode_s, prompt_token_s)
-        prompt_ms, decode_ms = (1e3 * statistics.median(each).value for each in (prompt_token_s, decode_s))
+        per_prompt = results.paired_ratio(DECODE, PREFILL, NUM_PROMPT)
+        ratio = Interval(*(each * NUM_PROMPT for each in astuple(per_prompt)))
+        prompt_ms = 1e3 * median(results.lap_s(PREFILL, NUM_PROMPT)) / NUM_PROMPT
+        decode_ms = 1e3 * median(results.lap_s(DECODE, NUM_PROMPT))
         bounds = (f"{lap}: {results.lap_bound(lap, NUM_PROMPT)}" for lap in (PREFILL, DECODE))
         return Verdict(
             above(ratio, 1.0),

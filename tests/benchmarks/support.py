@@ -27,10 +27,10 @@ def timed(claim, case, seconds, lab):
     return replace(run(claim, lab, *case), samples_s=tuple(seconds * (1 + 0.001 * i) for i in range(9)))
 
 
-def lapped(claim, case, laps, lab, seconds=1.0):
-    """A case as run, with laps of these seconds (a number, or a sequence of samples)."""
+def lapped(claim, case, laps, lab, num_runs=9):
+    """A case as run, with laps of these seconds (one a run, or a list of all of them)."""
     found = {
-        name: Lap(tuple(each) if isinstance(each, list) else tuple(each * (1 + 0.001 * i) for i in range(9)))
-        for name, each in laps.items()
+        name: Lap(tuple(s if isinstance(s, list) else (s * (1 + 0.001 * i) for i in range(num_runs))))
+        for name, s in laps.items()
     }
-    return replace(timed(claim, case, seconds, lab), laps=found)
+    return replace(run(claim, lab, *case), samples_s=(1.0,) * num_runs, laps=found)

@@ -79,6 +79,20 @@ def test_c1_says_that_a_batch_needs_more_memory_than_there_is(lab, monkeypatch):
     assert "a cache of 2 rows of 65 tokens needs" in found.validity.reason
 
 
+def test_c1_compares_with_the_largest_batch_there_is(lab):
+    measured = curve(lab, {b: min(b, 8) ** 0.1 * max(b / 8, 1) for b in (1, 2, 4, 8, 16, 32)})
+    measured[(16,)] = replace(measured[(16,)], validity=Validity("above-roofline", "too fast"))
+    found = verdict(ClaimBatchCurve, lab, measured)
+    assert "1 to 8: throughput" in found.measured
+    assert "8 to 32: throughput" in found.measured
+
+
+def test_c1_does_not_hold_where_batching_buys_nothing(lab):
+    found = verdict(ClaimBatchCurve, lab, curve(lab, {b: b**0.95 for b in (1, 2, 4, 8, 16, 32)}))
+    assert found.outcome is Outcome.DOES_NOT_HOLD
+    assert "saturated from the start: doubling the batch multiplies throughput by 1.04" in found.reason
+
+
 # --- C2
 
 
@@ -131,3 +145,34 @@ def test_c2_takes_a_trace_and_is_skipped_without_one(lab, tmp_path):
     path.write_text("arrival_s,num_prompt,num_tokens\n0,5,4\n0,5,2\n")
     lab.settings = replace(lab.settings, trace=str(path))
     assert run(ClaimSchedulers, lab, "trace").counters["static_steps"] == 4
+
+
+def test_c2_is_not_undone_by_a_trace_that_both_can_serve(lab, tmp_path):
+    """One request at a time, an hour after the epoch: the same throughput, and nobody waits."""
+    path = tmp_path / "light.csv"
+    lines = [f"{1.7e9 + 1000 * i},5,{4 if i % 2 else 40}" for i in range(20)]
+    path.write_text("\n".join(["arrival_s,num_prompt,num_tokens", *lines]))
+    lab.settings = replace(lab.settings, trace=str(path))
+    laps = {str(n): 1.0 for n in range(1, 9)}
+    measured = {(case,): lapped(ClaimSchedulers, (case,), laps, lab) for case in ("all at once", "trace")}
+    found = verdict(ClaimSchedulers, lab, measured)
+    assert found.figures["trace_throughput"].value == pytest.approx(1.0)
+    assert found.figures["trace_static_used"].value == pytest.approx(1 / 8)
+    assert found.outcome is Outcome.INCONCLUSIVE, "neither makes anyone wait"
+
+
+def test_c2s_random_arrivals_are_others_in_every_resample(lab):
+    found = verdict(
+        ClaimSchedulers,
+        lab,
+        {
+            ("all at once",): lapped(ClaimSchedulers, ("all at once",), LAPS, lab),
+            ("Poisson",): lapped(ClaimSchedulers, ("Poisson",), LAPS, lab),
+        },
+    )
+    latency = found.figures["Poisson_mean_latency"]
+    assert latency.high > 1.05 * latency.low, "costs that do not vary, and latencies that do"
+    assert found.outcome is Outcome.HOLDS
+
+
+LAPS = {str(n): [1.0] * 9 for n in range(1, 9)}

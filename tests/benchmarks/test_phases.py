@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bench_utils.claim import Outcome
-from bench_utils.measure.measurement import Bound
+from bench_utils.measure.measurement import Bound, Validity
 from bench_utils.measure.roofline import Roofline
 from benchmarks.phases import bench_flat_decode, bench_prefill, bench_prompt_token, bench_streaming
 from benchmarks.phases.bench_flat_decode import ClaimFlatDecode
@@ -77,6 +77,9 @@ def prefilled(lab, token_ms, kind="compute"):
         ({1: 30, 16: 3, 64: 1.0, 256: 1.2}, "overhead", Outcome.DOES_NOT_HOLD, "the fall ends at 20%"),
         ({1: 30, 16: 3, 64: 1.5, 256: 1.0}, "overhead", Outcome.INCONCLUSIVE, "still falls at the longest"),
         ({1: 30, 16: 3, 64: 1.0, 256: 1.2}, "at the line", Outcome.INCONCLUSIVE, "about half"),
+        ({1: 30, 16: 3, 64: 1.001, 256: 1.0}, "overhead", Outcome.DOES_NOT_HOLD, "the fall ends at 20%"),
+        ({256: 1.0}, "compute", Outcome.INCONCLUSIVE, "nothing shorter than 256"),
+        ({64: 1.0, 256: 1.0}, "compute", Outcome.INCONCLUSIVE, "nothing shorter"),
     ],
 )
 def test_b2_asks_what_ends_the_fall(lab, token_ms, kind, outcome, reason):
@@ -104,7 +107,7 @@ def test_b3_sees_a_step_at_the_wrong_position(lab, monkeypatch):
         return honest(model, tokens, cache)
 
     monkeypatch.setattr(bench_flat_decode, "ragged_step", shifted)
-    with pytest.raises(AssertionError, match="from a full pass, rounding is"):
+    with pytest.raises(AssertionError, match="from a full pass, rounding"):
         run(ClaimFlatDecode, lab, "rows in place")
 
 
@@ -112,34 +115,43 @@ def test_b3_captures_on_cuda_only_and_replays_what_it_captured(lab, monkeypatch)
     assert run(ClaimFlatDecode, lab, "captured graph").validity.reason == "graphs are captured on CUDA only"
     cuda = FakeGraphs()
     monkeypatch.setattr(ClaimFlatDecode, "skip_reason", lambda self, arm: "")
-    monkeypatch.setattr(bench_flat_decode.captured.capture, "__defaults__", (cuda,))
+    monkeypatch.setattr(bench_flat_decode.CapturedStep.__init__, "__defaults__", (cuda,))
     assert run(ClaimFlatDecode, lab, "captured graph").validity.is_ok
     assert cuda.log.count("capture") == cuda.log.count("replay") == 3
 
 
 def stepped(lab, growths, case=ClaimFlatDecode):
     """Arms whose step at 256 tokens takes this many times the one at 16."""
-    return {(arm,): lapped(case, (arm,), {"16": 1.0, "256": growth}, lab) for arm, growth in growths.items()}
+    return {
+        (arm,): lapped(case, (arm,), {"16": [1.0] * 7, "256": growth}, lab, 7) for arm, growth in growths.items()
+    }
 
 
 @pytest.mark.parametrize(
     ("growth", "outcome"),
-    [(1.0, Outcome.HOLDS), (1.2, Outcome.HOLDS), (5.0, Outcome.DOES_NOT_HOLD)],
+    [
+        ([1.0] * 7, Outcome.HOLDS),
+        ([1.55] * 7, Outcome.HOLDS),
+        ([1.7] * 7, Outcome.DOES_NOT_HOLD),
+        ([1.0, 1.5, 2.0, 2.3, 2.8, 3.5, 4.0], Outcome.INCONCLUSIVE),
+    ],
 )
 def test_b3_is_judged_against_the_bytes_and_on_rows_in_place(lab, growth, outcome):
-    """The tiny model's cache is large beside its weights: from 16 to 256 tokens the bytes grow 2.4-fold."""
-    found = verdict(ClaimFlatDecode, lab, stepped(lab, {"growing cache": 9.0, "rows in place": growth}))
+    """The tiny model's cache is large beside its weights: from 16 to 256 tokens the bytes grow by a half."""
+    found = verdict(ClaimFlatDecode, lab, stepped(lab, {"growing cache": [9.0] * 7, "rows in place": growth}))
     assert found.outcome is outcome
     assert "9.000x" in found.measured
+    assert "1.508x by bytes" in found.predicted
 
 
-def test_b3_cannot_tell_from_a_wide_interval(lab):
-    spread = [1.0, 1.5, 2.0, 2.3, 2.8, 3.5, 4.0]
-    laps = {"16": [1.0] * 7, "256": spread}
-    found = verdict(
-        ClaimFlatDecode, lab, {("rows in place",): lapped(ClaimFlatDecode, ("rows in place",), laps, lab)}
-    )
-    assert found.outcome is Outcome.INCONCLUSIVE
+def test_b3_is_judged_on_the_captured_graph_where_there_is_one(lab):
+    measured = stepped(lab, {"rows in place": [9.0] * 7, "captured graph": [1.0] * 7})
+    assert verdict(ClaimFlatDecode, lab, measured).outcome is Outcome.DOES_NOT_HOLD, "it meant nothing here"
+    counted = measured[("rows in place",)].counters
+    is_there = replace(measured[("captured graph",)], validity=Validity(), counters=counted)
+    assert verdict(ClaimFlatDecode, lab, {**measured, ("captured graph",): is_there}).outcome is Outcome.HOLDS
+    broken = replace(is_there, validity=Validity("out-of-memory", "needs 9 GB"))
+    assert verdict(ClaimFlatDecode, lab, {**measured, ("captured graph",): broken}).outcome is Outcome.INVALID
 
 
 # --- B4
@@ -169,10 +181,22 @@ def test_b4_sees_a_stream_of_other_tokens(lab, monkeypatch):
     ],
 )
 def test_b4_needs_a_first_token_that_waits_and_gaps_that_do_not(lab, first_s, gap_s, outcome):
-    laps = {f"first token after {n}": [s] * 7 for n, s in zip((16, 64, 256), first_s, strict=True)}
-    laps |= {f"next tokens after {n}": [s] * 7 for n, s in zip((16, 64, 256), gap_s, strict=True)}
-    found = verdict(ClaimStreaming, lab, {(9,): lapped(ClaimStreaming, (9,), laps, lab)})
+    found = verdict(ClaimStreaming, lab, streamed(lab, first_s, gap_s))
     assert found.outcome is outcome
+
+
+def streamed(lab, first_s, gap_s, prefilled=0.97):
+    laps = {}
+    for n, first, gap in zip((16, 64, 256), first_s, gap_s, strict=True):
+        laps |= {f"first token after {n}": [first] * 7, f"prefill of {n}": [prefilled * first] * 7}
+        laps[f"next tokens after {n}"] = [gap] * 56
+    return {(9,): lapped(ClaimStreaming, (9,), laps, lab, num_runs=7)}
+
+
+def test_b4_needs_a_first_token_that_is_prefill(lab):
+    found = verdict(ClaimStreaming, lab, streamed(lab, (1, 2, 4), (1, 1, 1), prefilled=0.5))
+    assert found.outcome is Outcome.DOES_NOT_HOLD
+    assert "50% of it prefill" in found.measured
 
 
 def test_a_lap_above_the_limits_makes_its_case_invalid(lab, monkeypatch):

@@ -65,7 +65,7 @@ def served(lab, factor=1.0, latency=(2.0, 1.0)):
         real_s = factor * simulate(all_at_once(lengths, 16), bench_engine.POLICIES[arm], 8, costs).makespan_s
         laps = {f"step of {n}": [1.0] * 3 for n in range(1, 9)} | {"prompt": [0.5] * 24, "serve": [real_s] * 3}
         laps["latency"] = [latency[arm != "static"]] * 30
-        measured[(arm,)] = lapped(ClaimEngine, (arm,), laps, lab)
+        measured[(arm,)] = lapped(ClaimEngine, (arm,), laps, lab, num_runs=3)
     return measured
 
 

@@ -51,3 +51,12 @@ def test_a_step_with_one_product_too_many_is_seen():
         cached_step(head)
 
     assert count(wasteful).macs == macs.head_step_macs(12, 16, cached=True) + 16 * 16
+
+
+def test_a_causal_prompt_multiplies_what_each_position_attends_to():
+    shape = facts.decoder_shape(tiny_config())
+    attended = sum(range(1, 8)) * 2 * 4 * 8 * 3  # tokens attended to, scores and sums, H D, layers
+    projected = 7 * shape.projection_macs_per_token + shape.head_macs_per_token
+    assert macs.prefill_macs(shape, 7, causal=True) == projected + attended
+    assert macs.prefill_macs(shape, 7) == projected + 7 * 7 * 2 * 4 * 8 * 3
+    assert macs.prefill_macs(shape, 1) == macs.prefill_macs(shape, 1, causal=True)

@@ -1,10 +1,14 @@
 """Rows of different lengths, stepped together: as alone, in every architecture whose cache is known."""
 
+import gc
+import weakref
+from functools import partial
+
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from bench_utils.inference import captured
+from bench_utils.inference.captured import CapturedStep
 from bench_utils.inference.decode import decode_step, prefill
 from bench_utils.inference.row_cache import RowCache, ragged_step
 from bench_utils.models import prompts
@@ -89,10 +93,23 @@ def test_a_captured_step_is_warmed_then_captured_once_and_replayed():
         runs.append(len(cuda.log))
         return output
 
-    replay = captured.capture(run, cuda)
+    replay = CapturedStep(run, cuda)
     assert cuda.log == ["wait", "wait", "capture"]
     assert len(runs) == 3 + 1
     assert replay() is output
     assert replay() is output
     assert len(runs) == 3 + 1, "a replay runs no Python"
     assert cuda.log[-2:] == ["replay", "replay"]
+
+
+def test_a_captured_step_keeps_what_it_reads_and_writes():
+    """A graph knows addresses only: tensors let go would be another's memory at the next replay."""
+    cache = torch.zeros(3)
+    seen = weakref.ref(cache)
+    step = CapturedStep(partial(torch.add, cache, 1.0), FakeGraphs())
+    del cache
+    gc.collect()
+    assert seen() is not None
+    del step
+    gc.collect()
+    assert seen() is None

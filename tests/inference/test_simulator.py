@@ -79,7 +79,8 @@ def test_the_simulator_equals_a_loop_over_every_step(requests, num_seats, policy
     expected, end_s = step_by_step(requests, policy, num_seats, costs)
     spans = []
     found = simulate(requests, policy, num_seats, costs, spans.append)
-    assert found.makespan_s == end_s
+    assert found.ended_s == end_s
+    assert found.makespan_s == end_s - requests[0].arrival_s
     assert {span.request: span.left_s - requests[span.request].arrival_s for span in spans} == expected.latencies
     assert found.latency.mean_s == pytest.approx(sum(expected.latencies.values()) / len(requests), rel=1e-12)
     assert (found.num_steps, found.useful_seat_steps, found.padded_seat_steps) == (

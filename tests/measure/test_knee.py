@@ -47,6 +47,6 @@ def test_a_straight_line_has_the_same_exponent_on_both_sides():
     assert found.exponent_before.value == pytest.approx(found.exponent_after.value, abs=1e-6)
 
 
-def test_three_sizes_are_too_few():
-    with pytest.raises(ValueError, match="four batch sizes at least, and 3"):
-        find_knee({1: [1.0], 2: [1.0], 4: [2.0]})
+def test_four_sizes_are_too_few():
+    with pytest.raises(ValueError, match="five batch sizes at least, and 4"):
+        find_knee({1: [1.0], 2: [1.0], 4: [2.0], 8: [4.0]})

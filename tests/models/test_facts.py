@@ -7,7 +7,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from bench_utils.inference.kv_cache import bytes_per_token, tensor_bytes
-from bench_utils.models.facts import VERIFIED_FAMILIES, UnknownCacheError, cache_shape, decoder_shape
+from bench_utils.models.facts import VERIFIED_FAMILIES, UnknownCacheError, cache_shape, decoder_shape, demand_dense
 from bench_utils.models.shapes import chapter_config, seven_b_class_config
 from tests.conftest import tiny_config
 
@@ -82,3 +82,18 @@ def test_a_missing_field_is_named():
     fields = {name: value for name, value in vars(tiny_config()).items() if name != "intermediate_size"}
     with pytest.raises(UnknownCacheError, match="intermediate_size is missing"):
         decoder_shape(SimpleNamespace(model_type="llama", **fields))
+
+
+@pytest.mark.parametrize(
+    ("family", "field"),
+    [("mixtral", "num_local_experts"), ("qwen2_moe", "num_experts"), ("qwen3_moe", "num_experts")],
+)
+def test_a_mixture_of_experts_is_refused_where_a_steps_bytes_matter(family, field):
+    changes = {"sliding_window": None} if family == "mixtral" else {}
+    config = AutoConfig.for_model(family, **{**SMALL, **changes})
+    with pytest.raises(UnknownCacheError, match=r"config field num_(local_)?experts="):
+        demand_dense(config)
+
+
+def test_a_dense_model_is_not():
+    demand_dense(tiny_config())

@@ -272,3 +272,11 @@ def test_a_flipped_bit_in_converted_weights_is_found(gguf_file):
     weights.write_bytes(data)
     assert conversion.is_whole(folder)
     assert not conversion.is_intact(folder)
+
+
+@pytest.mark.parametrize("is_tied", [True, False])
+def test_a_step_reads_every_weight_but_an_input_embedding_of_its_own(is_tied):
+    config = tiny_config(tie_word_embeddings=is_tied)
+    loaded = loading.LoadedModel(None, loading.random_model(config, CPU32), None, CPU32)
+    looked_up = 0 if is_tied else config.vocab_size * config.hidden_size * 4
+    assert loaded.step_weight_bytes == loaded.weight_bytes - looked_up
