@@ -7,7 +7,7 @@ import hashlib
 from array import array
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,6 @@ class Figures:
     num_shared: int = 0
     num_copied: int = 0
     num_evicted: int = 0
-    peak_used: int = field(default=0)
 
 
 class BlockManager:
@@ -73,8 +72,8 @@ class BlockManager:
         """The sequences held, oldest first."""
         return list(self._tables)
 
-    def num_published(self, key: int) -> int:
-        """How many of a sequence's first tokens lie in blocks that others may share."""
+    def num_settled(self, key: int) -> int:
+        """How many of a sequence's first tokens lie in blocks written for good: taken from others, or published."""
         return self._tables[key].num_published * self.block_size
 
     def length(self, key: int) -> int:
@@ -183,7 +182,6 @@ class BlockManager:
     def _refer(self, block: int) -> None:
         self._references[block] += 1
         self._reusable.pop(block, None)
-        self._note_use()
 
     def _take(self) -> int:
         """A block for new content: an unused one, else the one that was reusable for the longest time."""
@@ -194,8 +192,4 @@ class BlockManager:
             del self._by_digest[self._digest_of.pop(block)]
             self.figures.num_evicted += 1
         self._references[block] = 1
-        self._note_use()
         return block
-
-    def _note_use(self) -> None:
-        self.figures.peak_used = max(self.figures.peak_used, self.num_blocks - self.num_free)

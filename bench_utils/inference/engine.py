@@ -58,10 +58,15 @@ class Engine:
     ) -> None:
         if not policy.joins and not isinstance(store, RowStore):
             raise ValueError("a static batch pads the rows of those that are done: it needs a RowStore")
+        if store.order:
+            raise ValueError(
+                f"the store holds {len(store.order)} sequences already: an engine needs one of its own"
+            )
         self.totals = Totals()
         self._model = model
         self._store = store
         self._stop_tokens = frozenset(stop_tokens)
+        self._vocab = int(model.config.vocab_size)
         self._context = int(model.config.max_position_embeddings)
         self._device = model.get_input_embeddings().weight.device
         self._seats = Seats(num_seats, policy)
@@ -84,10 +89,13 @@ class Engine:
         """Queue a prompt for up to `num_tokens` tokens.
 
         Raises:
-            ValueError: nothing to read or to write, or more than the context or the cache can ever hold.
+            ValueError: nothing to read or to write, a token that is none, or more than the context or the cache can
+                ever hold.
         """
         if not prompt:
             raise ValueError("an empty prompt: there is nothing to continue")
+        if not 0 <= min(prompt) <= max(prompt) < self._vocab:
+            raise ValueError(f"tokens from {min(prompt)} to {max(prompt)}, and the vocabulary has {self._vocab}")
         if num_tokens < 1:
             raise ValueError(f"{num_tokens} tokens asked for; at least one can be generated")
         whole = len(prompt) + num_tokens
@@ -111,12 +119,13 @@ class Engine:
     @torch.inference_mode()
     def step(self) -> None:
         """Admit, then one token for every seat that is active."""
+        self._make_room()
         while self._admit():
             pass  # a request that its prompt's pass already finished leaves its seat to the next
-        self._make_room()
         if not self._seated:
             return
         order = [self._seated[key][1] for key in self._store.order]
+        assert len(order) == self._seats.num_active + self._seats.num_held, "a row for each seat that is taken"
         newest = torch.tensor([each.tokens[-1] for each in order], device=self._device)
         logits = ragged_step(self._model, newest, self._store.step())  # (n, V)
         self.totals.num_steps += 1
@@ -127,15 +136,17 @@ class Engine:
         for row, generation in enumerate(order):
             if generation.finish is None:
                 self._accept(generation, logits[row], greedy[row])
+                self._settle(generation)
 
     def _admit(self) -> bool:
         """Seat whom the policy and the store let in; whether one of them is done already and others may follow."""
         admitted = []
-        for _ in range(self._seats.num_admissible(len(self._waiting), more_to_come=False)):
+        for _ in range(self._seats.num_admissible(len(self._waiting))):
             generation = self._waiting[0]
             tokens = (*generation.prompt, *generation.tokens)
             cache = self._store.admit(generation.id, tokens)
             if cache is None:
+                assert self._seated, f"{len(tokens)} tokens do not fit into an empty cache"
                 break
             self._waiting.popleft()
             self._seated[generation.id] = self._seats.take(), generation
@@ -145,10 +156,14 @@ class Engine:
             self._store.fill(generation.id, cache)
             self.totals.num_reused += num_reused
             self.totals.num_prefilled += rest.shape[1]
-            admitted.append((generation, logits[0, -1]))
-        for generation, own in admitted:  # once all of them are seated: a batch is let in whole
-            self._accept(generation, own, int(own.argmax()))
-        return any(generation.finish for generation, _ in admitted)
+            self._accept(generation, logits[0, -1], int(logits[0, -1].argmax()))
+            if generation.finish is None:  # at once: the next one to sit down must not take its slot
+                has_room = self._store.append(generation.id, generation.tokens[-1])
+                assert has_room, "admission looks for one token more"
+            admitted.append(generation)
+        for generation in admitted:  # once all of them are seated: a batch is let in whole
+            self._settle(generation)
+        return any(generation.finish for generation in admitted)
 
     def _make_room(self) -> None:
         """A slot for every active sequence's newest token; where blocks run out the last to sit down gets up."""
@@ -169,14 +184,17 @@ class Engine:
         self._waiting.appendleft(generation)
 
     def _accept(self, generation: Generation, logits: torch.Tensor, greedy: int) -> None:
-        """One more token; the seats that its end frees are freed."""
+        """One more token, which may be the last."""
         token = greedy if generation.is_greedy else generation.chooser.choose(logits)
         generation.tokens.append(token)
         if token in self._stop_tokens:
             generation.finish = "stop"
         elif len(generation.tokens) == generation.num_tokens:
             generation.finish = "length"
-        else:
+
+    def _settle(self, generation: Generation) -> None:
+        """Free the seats that a generation's end frees."""
+        if generation.finish is None:
             return
         freed = set(self._seats.finish(self._seated[generation.id][0]))
         for key in [key for key, (seat, _) in self._seated.items() if seat in freed]:

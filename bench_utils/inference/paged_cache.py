@@ -40,8 +40,14 @@ class PagedStore(Store):
         return self.manager.held
 
     def admit(self, key: int, tokens: Sequence[int]) -> DynamicCache | None:
-        """A block table, if the tokens and one more fit; the cache of the prefix that others left or hold."""
-        spare = min(1, self.max_tokens - len(tokens))  # else it would have to leave again before its first step
+        """A block table, if the tokens and one more fit; the cache of the prefix that others left or hold.
+
+        Raises:
+            ValueError: more tokens than all blocks hold.
+        """
+        if len(tokens) > self.max_tokens:
+            raise ValueError(f"{len(tokens)} tokens, and all blocks together hold {self.max_tokens}")
+        spare = min(1, self.max_tokens - len(tokens))  # the token that its prompt's pass gives
         num_shared = self.manager.admit(key, tokens, spare_tokens=spare)
         return None if num_shared is None else self.read(key, num_shared)
 
@@ -57,7 +63,7 @@ class PagedStore(Store):
 
     def fill(self, key: int, cache: DynamicCache) -> None:
         """Write what the prompt's pass computed into the sequence's own blocks, and publish the full ones."""
-        start = self.manager.num_published(key)
+        start = self.manager.num_settled(key)
         blocks, offsets = self._slots(key, start, self.manager.length(key))
         layers: list[Any] = list(cache.layers)
         for layer, own in enumerate(layers):

@@ -73,24 +73,23 @@ def read_trace(path: Path) -> Iterator[Request]:
         TraceError: unreadable, or a line that is malformed or out of order.
     """
     try:
-        with path.open(newline="", encoding="utf-8") as file:
+        with path.open(newline="", encoding="utf-8-sig") as file:
             yield from _requests(csv.reader(file, strict=True), path.name)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
+    except OSError as error:
         raise TraceError(f"trace {path.name} cannot be read: {error}") from error
 
 
 def _requests(rows: Any, name: str) -> Iterator[Request]:
-    header = [column.strip() for column in next(rows, [])]
+    header = [column.strip() for column in _next_row(rows, name) or []]
     if header != list(TRACE_COLUMNS):
-        raise TraceError(
-            f"trace {name} line 1: the header must be {','.join(TRACE_COLUMNS)}, not {','.join(header)}"
-        )
+        wanted, found = ",".join(TRACE_COLUMNS), _shortened(header)
+        raise TraceError(f"trace {name} line 1: the header must be {wanted}, not {found}")
     last_s, request_id = 0.0, -1
-    for fields in rows:
+    while (fields := _next_row(rows, name)) is not None:
         if not fields:
             continue
         request_id += 1
-        where = f"trace {name} line {rows.line_num}: {','.join(fields)!r}"
+        where = f"trace {name} line {rows.line_num}: {_shortened(fields)}"
         try:
             arrival, num_prompt, num_tokens = fields
             request = Request(request_id, float(arrival), int(num_prompt), int(num_tokens)).checked()
@@ -102,3 +101,19 @@ def _requests(rows: Any, name: str) -> Iterator[Request]:
         yield request
     if request_id < 0:
         raise TraceError(f"trace {name} holds no request")
+
+
+def _next_row(rows: Any, name: str) -> list[str] | None:
+    """The next row, None at the end."""
+    before = rows.line_num
+    try:
+        return next(rows, None)
+    except csv.Error as error:
+        raise TraceError(f"trace {name} line {rows.line_num}: {error}") from error
+    except UnicodeDecodeError as error:  # text is decoded in pieces: the line is this one or a later one
+        raise TraceError(f"trace {name} after line {before} is not text in UTF-8: {error.reason}") from error
+
+
+def _shortened(fields: Iterable[str]) -> str:
+    text = ",".join(fields)
+    return repr(text if len(text) <= 60 else f"{text[:60]}...")

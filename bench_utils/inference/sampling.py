@@ -1,8 +1,12 @@
 """Choosing the next token: greedy, or sampled from a tempered distribution with a seed of the request's own."""
 
+import math
 from dataclasses import dataclass
 
 import torch
+
+# Below it logits divided by the temperature are no numbers any more.
+_COLDEST = 1e-3
 
 
 @dataclass(frozen=True)
@@ -14,8 +18,10 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.temperature < 0 or self.top_k < 0:
-            raise ValueError(f"temperature {self.temperature} and top_k {self.top_k} must not be negative")
+        if self.temperature != 0 and not _COLDEST <= self.temperature < math.inf:
+            raise ValueError(f"temperature {self.temperature} must be 0, or from {_COLDEST} on")
+        if self.top_k < 0:
+            raise ValueError(f"top_k {self.top_k} must not be negative")
 
     @property
     def is_greedy(self) -> bool:
@@ -30,8 +36,8 @@ def probabilities(logits: torch.Tensor, sampling: Sampling) -> torch.Tensor:
     """The distribution (V,) that is really sampled, in float64: softmax(logits / T) over the k largest."""
     scaled = logits.double() / sampling.temperature
     if 0 < sampling.top_k < scaled.numel():
-        smallest = scaled.topk(sampling.top_k).values[-1]
-        scaled = scaled.masked_fill(scaled < smallest, float("-inf"))
+        largest = scaled.topk(sampling.top_k)  # exactly k, also where logits tie
+        scaled = torch.full_like(scaled, float("-inf")).scatter(0, largest.indices, largest.values)
     return scaled.softmax(-1)
 
 

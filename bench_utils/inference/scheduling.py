@@ -9,18 +9,15 @@ class Policy:
     """When a waiting request may take a free seat, and when a finished one's seat is free again.
 
     `joins`: at the next step, whoever else is seated (continuous batching; Yu et al., Orca, OSDI 2022). Otherwise a
-    batch is seated together, and leaves together when its longest request is done. `fills`: such a batch also
-    waits until every seat can be taken, as long as more requests are to come.
+    batch of those who wait is seated together, and leaves together when its longest request is done.
     """
 
     name: str
     joins: bool
-    fills: bool = False
 
 
 CONTINUOUS = Policy("continuous", joins=True)
 STATIC = Policy("static", joins=False)
-STATIC_FULL = Policy("static, full batches", joins=False, fills=True)
 
 
 class Seats:
@@ -45,13 +42,9 @@ class Seats:
         """Seats that nobody sits on."""
         return len(self._free)
 
-    def num_admissible(self, num_waiting: int, *, more_to_come: bool) -> int:
+    def num_admissible(self, num_waiting: int) -> int:
         """How many waiting requests may sit down before the next step."""
-        if not self.policy.joins and self.num_active:
-            return 0
-        if self.policy.fills and num_waiting < self.num_seats and more_to_come:
-            return 0
-        return min(len(self._free), num_waiting)
+        return min(len(self._free), num_waiting) if self.policy.joins or not self.num_active else 0
 
     def take(self) -> int:
         """Sit a request down; its seat."""

@@ -90,7 +90,6 @@ class Simulated:
     padded_seat_steps: int = 0
     idle_seat_steps: int = 0
     latency: Tally = field(default_factory=Tally)
-    waiting: Tally = field(default_factory=Tally)
 
     @property
     def makespan_s(self) -> float:
@@ -119,12 +118,12 @@ def simulate(
     """Serve requests, sorted by arrival, first come first seated; `observe` is told each span as it ends.
 
     Raises:
-        ValueError: no seats, costs for fewer sequences than seats, or requests out of order.
+        ValueError: no seats, costs for fewer sequences than seats, or requests that are impossible or out of order.
     """
     if len(costs.decode_s) < num_seats:
         raise ValueError(f"step costs for up to {len(costs.decode_s)} sequences, {num_seats} seats")
     seats, found = Seats(num_seats, policy), Simulated(policy, num_seats)
-    coming = iter(requests)
+    coming = (request.checked() for request in requests)
     upcoming = next(coming, None)
     waiting: deque[Request] = deque()  # of those that have come, as many as can be seated at once
     active: list[tuple[int, int, float, Request]] = []  # a heap by last step: (last step, seat, seated at, request)
@@ -137,12 +136,11 @@ def simulate(
         while upcoming is not None and upcoming.arrival_s <= now_s and len(waiting) < num_seats:
             waiting.append(upcoming)
             upcoming = _after(upcoming, next(coming, None))
-        for _ in range(seats.num_admissible(len(waiting), more_to_come=upcoming is not None)):
+        for _ in range(seats.num_admissible(len(waiting))):
             request = waiting.popleft()
-            found.waiting.add(now_s - request.arrival_s)
             seated_s, num_steps = now_s, request.num_tokens
             if costs.prefill_s is not None:
-                now_s += costs.prefill_s(request.num_prompt)
+                now_s += _positive(costs.prefill_s(request.num_prompt), request)
                 num_steps -= 1
             heapq.heappush(active, (step + num_steps, seats.take(), seated_s, request))
         if not active:
@@ -182,3 +180,9 @@ def _after(request: Request, following: Request | None) -> Request | None:
             f"request {following.id} arrives at {following.arrival_s} s, before request {request.id}: sort them"
         )
     return following
+
+
+def _positive(prefill_s: float, request: Request) -> float:
+    if not 0 <= prefill_s < math.inf:
+        raise ValueError(f"a pass over {request.num_prompt} tokens is said to take {prefill_s} s")
+    return prefill_s

@@ -3,7 +3,8 @@
 Timed: serving a set of requests, prompts included, by the engine on contiguous rows (static and continuous) and on
 pages; and before it, in the same run, what its simulation needs: a prompt's pass, and a step of 1 to 8 sequences.
 The requests are the first of the chapter's set at a quarter of their lengths, each with a prompt of its own.
-Exact: the tokens, by one full pass over each request alone, and the seat-steps, by the simulator.
+A request's latency ends with the engine's step that ends it. Exact: the tokens, by one full pass over each request
+alone, and the seat-steps, by the simulator.
 """
 
 from collections.abc import Sequence

@@ -115,12 +115,13 @@ class ClaimPagedWaste(Claim):
             if found.laps:
                 slower[block_size] = results.paired_ratio(PAGES, ROWS, block_size)
         wasted = 1 - used / found.counters["reserved_slot_steps"]
+        assert wasted > 0.5, f"{wasted:.1%} of reserved rows is empty: not most of it"
         times = ", ".join(f"{ratio.format('.2f', 'x')} at {size}" for size, ratio in slower.items())
         return Verdict(
             Outcome.HOLDS,
             measured=f"over the chapter's requests {wasted:.1%} of reserved rows is empty, {', '.join(parts)}"
             + (f"; a gathered step takes {times}" if times else ""),
-            predicted="under a block a sequence, and less the longer they are",
+            predicted="under a block a sequence, a smaller share the longer they are",
             figures={f"pages_over_rows_{size}": ratio for size, ratio in slower.items()},
         )
 

@@ -21,7 +21,8 @@ from bench_utils.models.shapes import chapter_config
 SHARED, FORKED, RANDOM = "shared prefix", "fork", "random operations"
 BLOCK_SIZE, NUM_BLOCKS = 16, 64
 NUM_SEQUENCES, NUM_PREFIX, NUM_OWN = 8, 40, 9
-NUM_OPERATIONS = 400
+# Blocks of two tokens out of two: whatever is mistaken for another soon is.
+NUM_OPERATIONS, SMALL_BLOCK = 400, 2
 
 
 class ClaimPrefixSharing(Claim):
@@ -40,10 +41,11 @@ class ClaimPrefixSharing(Claim):
         placement = self.loaded.placement
         # Any operations compare every sequence after each: two layers of a small cache are enough for those.
         self.config = _two_layers() if operation == RANDOM else self.loaded.config
+        self.block_size = SMALL_BLOCK if operation == RANDOM else BLOCK_SIZE
         self.store = PagedStore(
             self.config,
             num_blocks=NUM_BLOCKS,
-            block_size=BLOCK_SIZE,
+            block_size=self.block_size,
             dtype=placement.dtype,
             device=placement.device,
         )
@@ -197,8 +199,7 @@ class DenseOracle:
         return cache
 
     def _admit(self) -> int:
-        tokens = [self._random.randrange(2) for _ in range(self._random.randint(1, 6 * BLOCK_SIZE))]
-        tokens[: 2 * BLOCK_SIZE] = [1] * len(tokens[: 2 * BLOCK_SIZE])  # so that many begin alike
+        tokens = [self._random.randrange(2) for _ in range(self._random.randint(1, 16))]
         if self._store.admit(self._next_key, tokens) is None:
             return 0
         self._store.fill(self._next_key, self._cache(tokens))

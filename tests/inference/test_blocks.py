@@ -56,10 +56,30 @@ def test_a_prompt_is_never_wholly_there():
     assert manager.admit(1, range(8)) == 4, "the last block is computed again: it gives the first token"
 
 
-def test_a_block_is_told_by_all_that_precedes_it():
-    manager = BlockManager(10, 2)
+def first_comes_alone(manager):
     written(manager, 0, [1, 2, 3, 4, 5])
-    assert manager.admit(1, [9, 9, 3, 4, 5]) == 0, "the same two tokens after others are other keys and values"
+
+
+def first_is_shared(manager):
+    written(manager, 0, [1, 2, 9])
+    written(manager, 1, [1, 2, 3, 4, 5])
+
+
+def first_is_forked(manager):
+    written(manager, 0, [1, 2])
+    manager.fork(0, 1)
+    for token in (3, 4, 5):
+        manager.append(1, token)
+
+
+@pytest.mark.parametrize("prepare", [first_comes_alone, first_is_shared, first_is_forked])
+def test_a_block_is_told_by_all_that_precedes_it(prepare):
+    """The same two tokens at the beginning, or after others, are other keys and values."""
+    manager = BlockManager(20, 2)
+    prepare(manager)
+    assert manager.admit(7, [3, 4, 9]) == 0
+    assert written(manager, 8, [9, 9, 3, 4, 5]) == 0
+    assert manager.admit(9, [1, 2, 3, 4, 9]) == 4
 
 
 def test_what_is_not_written_yet_is_not_shared():
@@ -136,7 +156,7 @@ class AnyOperations(RuleBasedStateMachine):
     def begin(self, num_blocks, block_size):
         self.manager = BlockManager(num_blocks, block_size)
         self.dense = {}
-        self.memory = {}  # (block, offset): token, as a cache's tensors would hold it
+        self.memory = {}  # (block, offset): all tokens up to there, as keys and values depend on them
         self.next_key = 0
 
     def read(self, key):
@@ -155,7 +175,7 @@ class AnyOperations(RuleBasedStateMachine):
         assert num_shared < len(tokens)
         table = self.manager.blocks(self.next_key)
         for i in range(num_shared, len(tokens)):
-            self.memory[table[i // b], i % b] = tokens[i]
+            self.memory[table[i // b], i % b] = tuple(tokens[: i + 1])
         self.manager.publish(self.next_key)
         self.dense[self.next_key] = list(tokens)
         self.next_key += 1
@@ -172,8 +192,8 @@ class AnyOperations(RuleBasedStateMachine):
             for offset in range(self.manager.block_size):
                 if (slot.copied_from, offset) in self.memory:
                     self.memory[slot.block, offset] = self.memory[slot.copied_from, offset]
-        self.memory[slot.block, slot.offset] = token
         self.dense[key].append(token)
+        self.memory[slot.block, slot.offset] = tuple(self.dense[key])
 
     @precondition(lambda self: self.dense)
     @rule(data=st.data())
@@ -195,7 +215,7 @@ class AnyOperations(RuleBasedStateMachine):
     @invariant()
     def every_sequence_reads_back(self):
         for key, tokens in getattr(self, "dense", {}).items():
-            assert self.read(key) == tokens
+            assert self.read(key) == [tuple(tokens[: i + 1]) for i in range(len(tokens))]
 
     @invariant()
     def every_block_is_counted_once(self):

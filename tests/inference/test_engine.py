@@ -80,6 +80,68 @@ def test_where_blocks_run_out_somebody_gets_up_and_nothing_is_lost(tiny, num_blo
     assert store.manager.num_free == num_blocks
 
 
+def test_the_last_to_sit_down_gets_up_and_is_the_first_to_sit_down_again(tiny):
+    """Two seats, four blocks of four, and three requests of 5 + 7 tokens that want three blocks each, step by step.
+
+    Both sit down with two blocks and room for eight tokens. At the ninth the first to sit takes the second's, who
+    comes back with its 5 + 4 tokens once the first is done, before the third.
+    """
+    engine = Engine(tiny.model, pages(tiny, 4), 2)
+    generations = [engine.submit([key + 1] * 5, 7) for key in range(3)]
+    finished = []
+    while engine.has_work:
+        engine.step()
+        finished += [each.id for each in generations if each.finish and each.id not in finished]
+    assert [each.num_preemptions for each in generations] == [0, 1, 0]
+    assert finished == [0, 1, 2]
+    assert engine.totals.num_prefilled + engine.totals.num_reused == 3 * 5 + 9
+    assert [each.tokens for each in generations] == [alone(tiny, [key + 1] * 5, 7) for key in range(3)]
+
+
+def test_a_request_that_must_wait_for_blocks_is_not_overtaken(tiny):
+    """The second wants more than what the first leaves; the third would fit, and waits behind it all the same."""
+    engine = Engine(tiny.model, pages(tiny, 6), 3)
+    long, longer, short = (engine.submit([1] * n, m) for n, m in ((10, 4), (14, 2), (1, 2)))
+    engine.step()
+    assert engine.holds(long)
+    assert not engine.holds(longer)
+    assert not engine.holds(short)
+    engine.run()
+    assert [len(each.tokens) for each in (long, longer, short)] == [4, 2, 2]
+
+
+@pytest.mark.parametrize("num_blocks", [6, 8, 12])
+def test_nobody_gets_up_in_the_step_in_which_they_sat_down(tiny, num_blocks):
+    prompts, lengths = workload(20)
+    engine = Engine(tiny.model, pages(tiny, num_blocks), 6)
+    generations = [engine.submit(p, n) for p, n in zip(prompts, lengths, strict=True)]
+    while engine.has_work:
+        before = {each: (engine.holds(each), each.num_preemptions) for each in generations}
+        engine.step()
+        for each, (sat, num_preemptions) in before.items():
+            assert sat or each.num_preemptions == num_preemptions
+
+
+def test_a_static_batch_computes_every_row_until_its_longest_is_done(tiny, monkeypatch):
+    from bench_utils.inference import engine as module
+
+    computed = []
+    honest = module.ragged_step
+
+    def watched(model, tokens, cache):
+        computed.append(len(tokens))
+        return honest(model, tokens, cache)
+
+    monkeypatch.setattr(module, "ragged_step", watched)
+    engine = Engine(tiny.model, rows(tiny, 3), 3, policy=STATIC)
+    generations = [engine.submit([1, 2], n) for n in (2, 5, 9)]
+    while engine.has_work:
+        engine.step()
+        if engine.has_work:
+            assert all(engine.holds(each) for each in generations), "nobody leaves before the longest is done"
+    assert computed == [3] * 8
+
+
 def test_what_was_sampled_survives_getting_up(tiny):
     """The generator goes on where it stood: a request sent back to the queue draws each number once."""
     prompts, lengths = workload()
@@ -166,6 +228,8 @@ def transformers_batch(model, prompts, config):
         ([], 4, "an empty prompt"),
         ([1, 2], 0, "0 tokens asked for"),
         ([1, 2], -1, "-1 tokens asked for"),
+        ([1, VOCAB], 3, "tokens from 1 to 640, and the vocabulary has 640"),
+        ([-1, 2], 3, "tokens from -1 to 2"),
         ([1] * 1000, 25, r"1000 \+ 25 = 1025 tokens, and the model's context is 1024"),
         ([1] * 60, 6, "65 tokens to keep, and the whole cache holds 64"),
     ],
@@ -187,6 +251,17 @@ def test_exactly_all_blocks_is_served(tiny):
     assert found.tokens == alone(tiny, [1] * 18, 3)
 
 
+def test_exactly_the_context_is_served(tiny):
+    (found,) = served(Engine(tiny.model, rows(tiny, 1, 1023), 1), [[1] * 1020], [4])
+    assert len(found.tokens) == 4
+
+
+def occupied(tiny):
+    store = pages(tiny)
+    store.admit(0, [1, 2])
+    return store
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -194,7 +269,12 @@ def test_exactly_all_blocks_is_served(tiny):
         (lambda tiny: rows(tiny, 0), "0 rows of 64"),
         (lambda tiny: pages(tiny, 0), "0 blocks of 4"),
         (lambda tiny: Engine(tiny.model, pages(tiny), 2, policy=STATIC), "it needs a RowStore"),
-        (lambda tiny: Sampling(temperature=-1.0), "must not be negative"),
+        (lambda tiny: Sampling(temperature=-1.0), "temperature -1.0 must be 0, or from 0.001 on"),
+        (lambda tiny: Sampling(temperature=float("nan")), "temperature nan"),
+        (lambda tiny: Sampling(temperature=1e-320), "temperature 1e-320"),
+        (lambda tiny: Sampling(top_k=-1), "top_k -1 must not be negative"),
+        (lambda tiny: pages(tiny, 5).admit(0, [1] * 21), "21 tokens, and all blocks together hold 20"),
+        (lambda tiny: Engine(tiny.model, occupied(tiny), 2), "the store holds 1 sequences"),
     ],
 )
 def test_what_makes_no_sense_is_refused(tiny, make, message):
@@ -215,3 +295,8 @@ def test_draws_follow_the_distribution():
     chooser = Chooser(Sampling(temperature=1.0, seed=3))
     drawn = [chooser.choose(torch.tensor([1.0, 0.0])) for _ in range(4_000)]
     assert drawn.count(0) / 4_000 == pytest.approx(0.731, abs=6 * (0.731 * 0.269 / 4_000) ** 0.5)
+
+
+def test_the_k_largest_are_k_where_logits_tie():
+    found = probabilities(torch.tensor([1.0, 1.0, 1.0, 0.0]), Sampling(temperature=1.0, top_k=1))
+    assert sorted(found.tolist()) == [0.0, 0.0, 0.0, 1.0]

@@ -62,15 +62,16 @@ def trace(tmp_path, text):
     return path
 
 
-def test_a_trace_reads_as_it_was_written(tmp_path):
-    path = trace(tmp_path, "arrival_s, num_prompt, num_tokens\n0,5,10\n\n0.5,7,3\n")
+@pytest.mark.parametrize("bom", ["", "\ufeff"])
+def test_a_trace_reads_as_it_was_written(tmp_path, bom):
+    path = trace(tmp_path, f"{bom}arrival_s, num_prompt, num_tokens\n0,5,10\n\n0.5,7,3\n")
     assert list(read_trace(path)) == [Request(0, 0.0, 5, 10), Request(1, 0.5, 7, 3)]
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0,5,10\n", r"mine\.csv line 1: the header must be arrival_s,num_prompt,num_tokens, not 0,5,10"),
+        ("0,5,10\n", r"mine\.csv line 1: the header must be arrival_s,num_prompt,num_tokens, not '0,5,10'"),
         ("", "line 1: the header must be"),
         ("arrival_s,num_prompt,num_tokens\n", "holds no request"),
         ("arrival_s,num_prompt,num_tokens\n0,5,1\n1,5\n", "line 3: '1,5': not enough values"),
@@ -80,7 +81,8 @@ def test_a_trace_reads_as_it_was_written(tmp_path):
         ("arrival_s,num_prompt,num_tokens\n0,5,-1\n", "line 2: .* asks for -1 tokens"),
         ("arrival_s,num_prompt,num_tokens\nnan,5,1\n", "line 2: .* arrives at nan s"),
         ("arrival_s,num_prompt,num_tokens\n2,5,1\n1,5,1\n", "line 3: .* before the line above; sort"),
-        ('arrival_s,num_prompt,num_tokens\n"0,5,1\n', "mine.csv cannot be read"),
+        ('arrival_s,num_prompt,num_tokens\n0,5,1\n"0"x,5,1\n', "line 3: ',' expected"),
+        ("arrival_s,num_prompt,num_tokens\n0,5," + "9" * 5000, r"line 2: '0,5,9{56}\.\.\.': "),
     ],
 )
 def test_a_malformed_trace_says_which_line_and_why(tmp_path, text, message):
@@ -91,5 +93,10 @@ def test_a_malformed_trace_says_which_line_and_why(tmp_path, text, message):
 def test_a_trace_that_is_not_text_is_refused(tmp_path):
     path = tmp_path / "weights.csv"
     path.write_bytes(b"\xff\xfe\x00\x80")
-    with pytest.raises(TraceError, match=r"weights\.csv cannot be read"):
+    with pytest.raises(TraceError, match=r"weights\.csv after line 0 is not text in UTF-8"):
         list(read_trace(path))
+
+
+def test_a_trace_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(TraceError, match=r"nowhere\.csv cannot be read"):
+        list(read_trace(tmp_path / "nowhere.csv"))

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench_utils.inference.requests import CHAPTER_LENGTHS, Request, all_at_once, poisson
-from bench_utils.inference.scheduling import CONTINUOUS, STATIC, STATIC_FULL, Seats
+from bench_utils.inference.scheduling import CONTINUOUS, STATIC, Seats
 from bench_utils.inference.simulator import StepCosts, Tally, simulate
 
-POLICIES = (CONTINUOUS, STATIC, STATIC_FULL)
+POLICIES = (CONTINUOUS, STATIC)
 UNIT = StepCosts([1.0] * 8)
 
 
@@ -31,8 +31,6 @@ def step_by_step(requests, policy, num_seats, costs):
     while queue or seated:
         num_waiting = sum(request.arrival_s <= now for request in queue)
         is_open = policy.joins or not seated
-        if policy.fills and num_waiting < num_seats and num_waiting < len(queue):
-            is_open = False
         room = min(num_waiting, num_seats - len(seated)) if is_open else 0
         for _ in range(room):
             request = queue.pop(0)
@@ -114,12 +112,11 @@ def test_the_chapters_requests_in_steps():
     assert continuous.num_steps == 292
 
 
-def test_a_batch_that_waits_to_be_full_waits_for_arrivals_but_not_for_none():
-    requests = [Request(0, 0.0, 1, 2), Request(1, 10.0, 1, 2), Request(2, 11.0, 1, 2)]
-    assert simulate(requests, STATIC, 2, UNIT).makespan_s == 14.0  # 0-2, 10-12, 12-14
-    assert simulate(requests, STATIC_FULL, 2, UNIT).makespan_s == 14.0  # 10-12, 12-14
-    waits = {p.name: simulate(requests, p, 2, UNIT).waiting.total_s for p in (STATIC, STATIC_FULL)}
-    assert waits == {"static": 1.0, "static, full batches": 11.0}
+def test_a_batch_takes_whom_it_finds_and_those_who_come_later_wait_for_the_next():
+    requests = [Request(0, 0.0, 1, 2), Request(1, 1.0, 1, 2), Request(2, 1.5, 1, 2)]
+    spans = []
+    assert simulate(requests, STATIC, 2, UNIT, spans.append).makespan_s == 4.0
+    assert [(span.request, span.seated_s) for span in spans] == [(0, 0.0), (1, 2.0), (2, 2.0)]
 
 
 def test_memory_does_not_grow_with_the_requests():
@@ -190,12 +187,12 @@ def test_quantiles_are_right_to_a_thousandth(times, share):
 def test_seats_are_taken_from_the_lowest_and_held_by_their_batch():
     seats = Seats(3, STATIC)
     assert [seats.take() for _ in range(2)] == [0, 1]
-    assert seats.num_admissible(5, more_to_come=False) == 0, "a running batch is closed"
+    assert seats.num_admissible(5) == 0, "a running batch is closed"
     assert seats.finish(0) == []
     assert (seats.num_active, seats.num_held, seats.num_free) == (1, 1, 1)
     assert sorted(seats.finish(1)) == [0, 1]
-    assert seats.num_admissible(5, more_to_come=False) == 3
+    assert seats.num_admissible(5) == 3
     joining = Seats(2, CONTINUOUS)
     assert list(islice(iter(joining.take, None), 2)) == [0, 1]
     assert joining.finish(0) == [0]
-    assert joining.num_admissible(5, more_to_come=True) == 1
+    assert joining.num_admissible(5) == 1
