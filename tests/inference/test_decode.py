@@ -2,11 +2,13 @@
 
 import pytest
 import torch
-from transformers import DynamicCache
+from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 
 from bench_utils.inference import agreement, decode
 from bench_utils.inference.agreement import Agreement, compare
 from bench_utils.models import prompts
+from bench_utils.models.facts import VERIFIED_FAMILIES
+from tests.models.test_facts import SMALL
 
 
 @pytest.fixture
@@ -57,6 +59,19 @@ def test_the_last_logits_alone_are_the_last_row_of_all(tiny, prompt):
         whole, last = (decode.full_pass(tiny.model, prompt, last_logits_only=only) for only in (False, True))
     assert last.shape[1] == 1
     assert torch.allclose(whole[:, -1:], last, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("family", VERIFIED_FAMILIES)
+def test_every_family_makes_the_last_positions_logits_alone(family):
+    torch.manual_seed(0)
+    changes = {"sliding_window": None} if family.startswith("mi") else {}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, **{**SMALL, **changes})).eval()
+    ids = torch.tensor([[3, 1, 4, 1, 5]])
+    with torch.inference_mode():
+        (whole, _), (last, cache) = (decode.prefill(model, ids, last_logits_only=only) for only in (False, True))
+    assert last.shape[1] == 1
+    assert cache.get_seq_length() == 5
+    assert torch.allclose(whole[:, -1:], last, atol=1e-5, rtol=0)
 
 
 def shifted_prefill(model, prompt):
