@@ -108,7 +108,7 @@ class ClaimBatchCurve(Claim):
             figures |= {"knee_batch": knee.batch, "exponent_after_knee": knee.exponent_after}
         return Verdict(
             all_of([*first, outcome]),
-            measured="; ".join([*multiples, words]),
+            measured="; ".join([*multiples, *([words] if outcome is Outcome.HOLDS else [])]),
             predicted=_ridge(self.lab, results),
             bound=f"{smallest}: {results.bound(smallest)}; {largest}: {results.bound(largest)}",
             reason="" if outcome is Outcome.HOLDS else words,

@@ -152,9 +152,12 @@ class ClaimSchedulers(Claim):
             figures |= {f"{arrivals.replace(' ', '_')}_{name}": figure for name, figure in found.items()}
             outcomes += _judged(arrivals, found)
             better = ", ".join(f"{words} {found[name].format('.3g', 'x')}" for name, words in SHOWN.items())
-            used = " and ".join(f"{found[f'{policy.name}_used'].value:.0%}" for policy in POLICIES)
+            used, rates = (
+                " and ".join(f"{found[f'{policy.name}_{name}'].value:{spec}}" for policy in POLICIES)
+                for name, spec in (("used", ".0%"), ("tok_per_s", ".0f"))
+            )
             cut = results[(arrivals,)].notes.get("cut", "")
-            parts.append(f"{arrivals}{cut}: {better}; seats used {used}")
+            parts.append(f"{arrivals}{cut}: {better} ({rates} tok/s, {used} of the seats used)")
         steps = " against ".join(f"{results[(AT_ONCE,)].counters[f'{policy.name}_steps']:,}" for policy in POLICIES)
         return Verdict(
             all_of(outcomes),
@@ -183,16 +186,28 @@ def _compared(claim: ClaimSchedulers, results: Results, arrivals: str) -> dict[s
         rate = LOAD * len(CHAPTER_LENGTHS) / simulate(all_at_once(), STATIC, NUM_SEATS, costs).makespan_s
         requests = list(claim.requests(arrivals, rate, next(seeds)))
         static, continuous = (simulate(requests, policy, NUM_SEATS, costs) for policy in POLICIES)
-        return {
+        figures = {
             "throughput": continuous.tokens_per_s / static.tokens_per_s,
             "mean_latency": static.latency.mean_s / continuous.latency.mean_s,
             "p50_latency": static.latency.quantile_s(0.5) / continuous.latency.quantile_s(0.5),
             "p99_latency": static.latency.quantile_s(0.99) / continuous.latency.quantile_s(0.99),
-            "static_used": static.utilisation,
-            "continuous_used": continuous.utilisation,
         }
+        for found in (static, continuous):
+            figures |= {f"{found.policy.name}_{name}": figure for name, figure in _served(found).items()}
+        return figures
 
     return over_runs(len(laps[0]), compare, NUM_RESAMPLES[arrivals])
+
+
+def _served(found: Simulated) -> dict[str, float]:
+    """What one policy makes of the requests."""
+    return {
+        "tok_per_s": found.tokens_per_s,
+        "mean_latency_s": found.latency.mean_s,
+        "p50_latency_s": found.latency.quantile_s(0.5),
+        "p99_latency_s": found.latency.quantile_s(0.99),
+        "used": found.utilisation,
+    }
 
 
 def _batches(lengths: Sequence[int]) -> list[Sequence[int]]:

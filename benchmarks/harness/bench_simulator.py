@@ -34,8 +34,8 @@ class ClaimSimulator(Claim):
     params = [[NUM_REQUESTS, QUICK_REQUESTS]]
 
     def skip_reason(self, num_requests) -> str:
-        wanted = QUICK_REQUESTS if self.lab.settings.is_quick else NUM_REQUESTS
-        return "" if num_requests == wanted else "of the other profile"
+        own = "quick" if num_requests == QUICK_REQUESTS else "full"
+        return "" if own == self.lab.settings.profile else f"{own} profile only"
 
     def run(self, num_requests):
         return serve(num_requests)

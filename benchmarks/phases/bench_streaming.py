@@ -4,6 +4,7 @@ Timed: streams of one prompt after another, the first token and each gap after i
 prompt's pass makes the last position's logits only; then each token is one step in place, as the engine decodes.
 """
 
+from dataclasses import replace
 from itertools import pairwise
 
 import torch
@@ -13,12 +14,13 @@ from bench_utils.inference import agreement
 from bench_utils.inference.decode import prefill, tokens_fed_cached
 from bench_utils.inference.row_cache import RowCache, ragged_step
 from bench_utils.measure import statistics
+from bench_utils.measure.sampler import Budget
 from bench_utils.models import facts, loading, prompts
 from bench_utils.step_work import decode_bytes, decode_work, prefill_work
 from bench_utils.verdict import MARGIN, above, all_of, at_most
 
 LENGTHS, QUICK_LENGTHS = [16, 64, 256, 512], [16, 64, 256]
-NUM_TOKENS = 9
+NUM_TOKENS = 5
 # The first token is prefill where this much of its time is.
 MOSTLY = 0.9
 
@@ -80,6 +82,9 @@ class ClaimStreaming(Claim):
         works = {_first(n): prefill_work(self.loaded, n) for n in self.lengths}
         works |= {_gap(n): decode_work(self.loaded, [n + num_tokens // 2]) for n in self.lengths}
         return {name: work for name, work in works.items() if work is not None}
+
+    def budget(self, default: Budget) -> Budget:
+        return replace(default, max_time_s=default.max_time_s * 1.2)  # seven runs, for an interval of their own
 
     def teardown(self, num_tokens):
         self.rows = None

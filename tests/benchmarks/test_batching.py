@@ -65,7 +65,7 @@ def test_c1_calls_a_bend_a_knee_only_where_a_larger_batch_stops_paying(lab, expo
     seconds = {b: min(b, 8) ** 0.1 * max(b / 8, 1) ** exponent_after for b in (1, 2, 4, 8, 16, 32)}
     found = verdict(ClaimBatchCurve, lab, curve(lab, seconds))
     assert found.outcome is outcome
-    assert words in found.measured
+    assert words in found.measured + found.reason
 
 
 def test_c1_goes_on_without_a_batch_that_did_not_fit(lab):

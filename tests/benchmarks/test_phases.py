@@ -158,8 +158,8 @@ def test_b3_is_judged_on_the_captured_graph_where_there_is_one(lab):
 
 
 def test_b4_streams_the_tokens_that_decoding_alone_would_choose(lab):
-    counted = run(ClaimStreaming, lab, 9).counters
-    assert counted["tokens_fed"] == 16 + 64 + 256 + 3 * 8
+    counted = run(ClaimStreaming, lab, 5).counters
+    assert counted["tokens_fed"] == 16 + 64 + 256 + 3 * 4
 
 
 def test_b4_sees_a_stream_of_other_tokens(lab, monkeypatch):
@@ -168,7 +168,7 @@ def test_b4_sees_a_stream_of_other_tokens(lab, monkeypatch):
         bench_streaming, "ragged_step", lambda model, tokens, cache: honest(model, tokens, cache).roll(1, dims=-1)
     )
     with pytest.raises(AssertionError, match="logits below the choice"):
-        run(ClaimStreaming, lab, 9)
+        run(ClaimStreaming, lab, 5)
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ def streamed(lab, first_s, gap_s, prefilled=0.97):
     laps = {}
     for n, first, gap in zip((16, 64, 256), first_s, gap_s, strict=True):
         laps |= {f"first token after {n}": [first] * 7, f"prefill of {n}": [prefilled * first] * 7}
-        laps[f"next tokens after {n}"] = [gap] * 56
-    return {(9,): lapped(ClaimStreaming, (9,), laps, lab, num_runs=7)}
+        laps[f"next tokens after {n}"] = [gap] * 28
+    return {(5,): lapped(ClaimStreaming, (5,), laps, lab, num_runs=7)}
 
 
 def test_b4_needs_a_first_token_that_is_prefill(lab):
