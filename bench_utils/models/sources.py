@@ -24,6 +24,7 @@ class ModelIdentity:
     name: str
     revision: str
     note: str
+    is_random: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def locate(model: str) -> Located:
     source = catalog.resolve(model)
     if source.kind is SourceKind.RANDOM:
         note = "seeded random weights: for bytes, MACs and times, not for quality"
-        return Located(ModelIdentity(source.name, f"seed {RANDOM_SEED}", note), None)
+        return Located(ModelIdentity(source.name, f"seed {RANDOM_SEED}", note, is_random=True), None)
     if source.kind is SourceKind.EMBEDDED:
         note = "weights dequantized from a published 4-bit file (Q4_1): that is the reference here"
         identity = ModelIdentity(source.name, assets.SMOLLM2.member_sha256[:12], note)

@@ -1,0 +1,1 @@
+"""Section D of the ledger: quantization of weights."""
