@@ -53,7 +53,10 @@ def render(lines: Sequence[Line], caption: str) -> RenderableType:
             Text(verdict.bound or "-"),
             Text(verdict.outcome.value, style=_STYLES[verdict.outcome]),
         )
-    return Group(table, Text(caption, style="dim"))
+    pictures = [
+        Text.assemble("\n", (line.id, "bold"), " ", line.verdict.picture) for line in lines if line.verdict.picture
+    ]
+    return Group(table, *pictures, Text(caption, style="dim"))
 
 
 def show(lines: Sequence[Line], caption: str, console: Console) -> None:

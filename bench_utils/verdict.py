@@ -29,6 +29,8 @@ class Verdict:
     predicted: str = ""
     bound: str = ""
     reason: str = ""
+    # Lines of text to look at below the scoreboard, such as a histogram.
+    picture: str = ""
     figures: Mapping[str, Interval] = field(default_factory=dict)
 
 

@@ -1,0 +1,1 @@
+"""Section E of the ledger: outliers and quality."""
