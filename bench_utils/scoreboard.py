@@ -33,11 +33,11 @@ class Line:
 def render(lines: Sequence[Line], caption: str) -> RenderableType:
     """The table; every cell is plain text, so nothing in it can act as markup."""
     table = Table(box=box.SIMPLE_HEAD, title="Scoreboard", title_justify="left", pad_edge=False)
-    table.add_column("claim", ratio=28)
-    table.add_column(CHAPTER_MACHINE, ratio=20)
-    table.add_column("measured here [95 % interval]".replace("[", "\\["), ratio=32)
-    table.add_column("bound by", ratio=14)
-    table.add_column("verdict", ratio=14)
+    table.add_column("claim", ratio=28, overflow="fold")
+    table.add_column(CHAPTER_MACHINE, ratio=20, overflow="fold")
+    table.add_column("measured here [95 % interval]".replace("[", "\\["), ratio=32, overflow="fold")
+    table.add_column("bound by", ratio=14, overflow="fold")
+    table.add_column("verdict", ratio=14, overflow="fold")
     table.expand = True
     for line in lines:
         verdict = line.verdict

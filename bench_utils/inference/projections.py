@@ -22,10 +22,10 @@ def projections(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
             continue
         if isinstance(module, torch.nn.Linear):
             found = True
-            yield f"{name}.weight", module.weight.detach()
+            yield name, module.weight.detach()
         elif isinstance(module, Conv1D):
             found = True
-            yield f"{name}.weight", module.weight.detach().T
+            yield name, module.weight.detach().T
     if not found:
         raise NotApplicableError(f"{type(model).__name__} has no linear projections")
 

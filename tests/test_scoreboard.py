@@ -1,0 +1,30 @@
+"""The scoreboard as text: nothing of a verdict is cut off, and its picture follows the table."""
+
+from io import StringIO
+
+from rich.console import Console
+
+from bench_utils.scoreboard import Line, show
+from bench_utils.verdict import Outcome, Verdict
+
+
+def shown(verdict, width=80):
+    console = Console(file=StringIO(), width=width)
+    show([Line("D2", "granularity", "0.99", verdict)], "the caption", console)
+    return console.file.getvalue()
+
+
+def test_a_word_longer_than_its_column_is_folded_not_cut():
+    name = "model.layers.27.self_attn.a_very_long_projection_name_indeed"
+    text = shown(Verdict(Outcome.HOLDS, measured=f"worst ({name}); then more"))
+    header = next(line for line in text.splitlines() if "measured" in line)
+    start, end = header.index("measured"), header.index("bound")
+    column = "".join(line[start:end].strip() for line in text.splitlines())
+    assert "…" not in text
+    assert f"({name});" in column.replace(" ", "")
+
+
+def test_a_picture_follows_the_table_and_keeps_its_lines():
+    text = shown(Verdict(Outcome.HOLDS, picture="a histogram\n  0 - 1 | ## 2 [x]\n  1 - 2 | # 1"))
+    assert "D2 a histogram\n  0 - 1 | ## 2 [x]\n  1 - 2 | # 1\n" in text
+    assert text.index("holds") < text.index("a histogram") < text.index("the caption")
