@@ -1,6 +1,7 @@
 """Whether two ways of computing the same tokens agree: exactly, or as nearly as rounding allows."""
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,6 +83,11 @@ def logits_in(model: Any, dtype: torch.dtype, sequence: torch.Tensor) -> torch.T
     return full_pass(model, sequence)[0].cpu().double()
 
 
+def own_logits(model: Any, sequence: torch.Tensor) -> torch.Tensor:
+    """Logits (T, V) in float64 of one full pass in the model's own dtype."""
+    return logits_in(model, next(model.parameters()).dtype, sequence)
+
+
 @torch.inference_mode()
 def teacher_forced_cached(model: Any, prompt: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     """Logits (T, V) before each of `tokens` (1, T), each fed through the cache."""
@@ -95,8 +101,7 @@ def compare(model: Any, prompt: torch.Tensor, reference: torch.Tensor, cached: t
     """The reference's generation (1, T), made without a cache, against the cached one."""
     assert reference.shape == cached.shape, f"{tuple(reference.shape)} and {tuple(cached.shape)} tokens"
     sequence = torch.cat([prompt, reference[:, :-1]], dim=1)
-    own_dtype = next(model.parameters()).dtype
-    full_logits = logits_in(model, own_dtype, sequence)[prompt.shape[1] - 1 :]
+    full_logits = own_logits(model, sequence)[prompt.shape[1] - 1 :]
     cached_logits = teacher_forced_cached(model, prompt, reference).cpu().double()
     differing = (reference != cached).flatten().nonzero()
     first = int(differing[0]) if differing.numel() else None
@@ -134,8 +139,7 @@ def assert_greedy(model: Any, generated: list[tuple[torch.Tensor, torch.Tensor]]
     """
     prompt, tokens = max(generated, key=lambda pair: pair[0].shape[1] + pair[1].shape[1])
     sequence = torch.cat([prompt, tokens], dim=1)
-    own = logits_in(model, next(model.parameters()).dtype, sequence)
-    tolerance = 2 * rounding_tolerance(model, sequence, own)
+    tolerance = 2 * rounding_tolerance(model, sequence, own_logits(model, sequence))
     num_ties = 0
     for index, (each_prompt, each_tokens) in enumerate(generated):
         shortfalls = greedy_shortfalls(model, each_prompt, each_tokens)
@@ -146,3 +150,20 @@ def assert_greedy(model: Any, generated: list[tuple[torch.Tensor, torch.Tensor]]
         )
         num_ties += int((shortfalls > 0).sum())
     return num_ties
+
+
+def assert_as_alone(model: Any, steps: Mapping[str, tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Demand of every step's logits (V,) that a full pass over its sequence (1, T) alone ends in the same.
+
+    Raises:
+        AssertionError: by the name of the step; more than rounding, which is measured on the first sequence.
+    """
+    tolerance = None
+    for name, (sequence, logits) in steps.items():
+        own = own_logits(model, sequence)
+        if tolerance is None:
+            tolerance = rounding_tolerance(model, sequence, own)
+        difference = float((logits.cpu().double() - own[-1]).abs().max())
+        assert difference <= tolerance, (
+            f"{name} differs by {difference:.2g} from a full pass, rounding is {tolerance:.2g}"
+        )

@@ -10,7 +10,7 @@ import torch
 from bench_utils.inference.decode import prefill
 from bench_utils.inference.row_cache import ragged_step
 from bench_utils.inference.sampling import GREEDY, Chooser, Sampling
-from bench_utils.inference.scheduling import CONTINUOUS, Policy, Seats
+from bench_utils.inference.scheduling import CONTINUOUS, Policy, Seats, SeatSteps
 from bench_utils.inference.stores import RowStore, Store
 
 
@@ -28,14 +28,10 @@ class Generation:
     num_preemptions: int = 0
 
 
-@dataclass
-class Totals:
-    """What the engine did so far; seat-steps count each seat of every step once, as the simulator's do."""
+@dataclass(kw_only=True)
+class Totals(SeatSteps):
+    """What the engine did so far, in the simulator's account and in tokens."""
 
-    num_steps: int = 0
-    useful_seat_steps: int = 0
-    padded_seat_steps: int = 0
-    idle_seat_steps: int = 0
     num_prefilled: int = 0
     num_reused: int = 0
     num_preemptions: int = 0
@@ -59,9 +55,7 @@ class Engine:
         if not policy.joins and not isinstance(store, RowStore):
             raise ValueError("a static batch pads the rows of those that are done: it needs a RowStore")
         if store.order:
-            raise ValueError(
-                f"the store holds {len(store.order)} sequences already: an engine needs one of its own"
-            )
+            raise ValueError(f"the store holds {len(store.order)} sequences: an engine needs one of its own")
         self.totals = Totals()
         self._model = model
         self._store = store
@@ -71,9 +65,8 @@ class Engine:
         self._device = model.get_input_embeddings().weight.device
         self._seats = Seats(num_seats, policy)
         self._waiting: deque[Generation] = deque()
-        self._seated: dict[
-            int, tuple[int, Generation]
-        ] = {}  # by id, in the order they sat down: (seat, generation)
+        # By id, in the order they sat down: (seat, generation).
+        self._seated: dict[int, tuple[int, Generation]] = {}
         self._num_submitted = 0
 
     @property
@@ -128,10 +121,7 @@ class Engine:
         assert len(order) == self._seats.num_active + self._seats.num_held, "a row for each seat that is taken"
         newest = torch.tensor([each.tokens[-1] for each in order], device=self._device)
         logits = ragged_step(self._model, newest, self._store.step())  # (n, V)
-        self.totals.num_steps += 1
-        self.totals.useful_seat_steps += self._seats.num_active
-        self.totals.padded_seat_steps += self._seats.num_held
-        self.totals.idle_seat_steps += self._seats.num_free
+        self.totals.count(self._seats)
         greedy = logits.argmax(-1).tolist()
         for row, generation in enumerate(order):
             if generation.finish is None:

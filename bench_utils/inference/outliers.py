@@ -9,6 +9,15 @@ import torch
 EDGES = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024, 4_096)
 
 
+# The chapter looks at layer 16 of 24.
+_LOOKED_AT = 2 / 3
+
+
+def layer_looked_at(num_layers: int) -> int:
+    """The layer, counted from 1, that stands for the model: as deep as the chapter's."""
+    return round(_LOOKED_AT * num_layers)
+
+
 @torch.inference_mode()
 def residual_stream(model: Any, ids: torch.Tensor) -> torch.Tensor:
     """The residual stream after every layer, for one prompt (1, T): (L, T, hidden) in float32 on the CPU."""

@@ -20,6 +20,28 @@ CONTINUOUS = Policy("continuous", joins=True)
 STATIC = Policy("static", joins=False)
 
 
+@dataclass(kw_only=True)
+class SeatSteps:
+    """The account of a batch: every step counts each seat once, used, padded or idle."""
+
+    num_steps: int = 0
+    useful_seat_steps: int = 0
+    padded_seat_steps: int = 0
+    idle_seat_steps: int = 0
+
+    def count(self, seats: "Seats", num_steps: int = 1) -> None:
+        """Enter steps that all find the seats as they are."""
+        self.num_steps += num_steps
+        self.useful_seat_steps += num_steps * seats.num_active
+        self.padded_seat_steps += num_steps * seats.num_held
+        self.idle_seat_steps += num_steps * seats.num_free
+
+    @property
+    def account(self) -> tuple[int, int, int, int]:
+        """Steps, and the used, padded and idle seat-steps of them."""
+        return self.num_steps, self.useful_seat_steps, self.padded_seat_steps, self.idle_seat_steps
+
+
 class Seats:
     """The seats of a batch: free, active, or held by a request that is done and pads its batch."""
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bench_utils.inference.requests import Request
-from bench_utils.inference.scheduling import Policy, Seats
+from bench_utils.inference.scheduling import Policy, Seats, SeatSteps
 
 
 @dataclass(frozen=True)
@@ -77,18 +77,14 @@ class Tally:
 
 
 @dataclass
-class Simulated:
-    """What serving a set of requests took. Seat-steps: every step counts each seat once, used, padded or idle."""
+class Simulated(SeatSteps):
+    """What serving a set of requests took."""
 
     policy: Policy
     num_seats: int
     num_tokens: int = 0
     began_s: float = 0.0
     ended_s: float = 0.0
-    num_steps: int = 0
-    useful_seat_steps: int = 0
-    padded_seat_steps: int = 0
-    idle_seat_steps: int = 0
     latency: Tally = field(default_factory=Tally)
 
     @property
@@ -127,9 +123,7 @@ def simulate(
     upcoming = next(coming, None)
     waiting: deque[Request] = deque()  # of those that have come, as many as can be seated at once
     active: list[tuple[int, int, float, Request]] = []  # a heap by last step: (last step, seat, seated at, request)
-    done: list[
-        tuple[int, float, float, Request]
-    ] = []  # those whose batch holds them: (seat, seated, done, request)
+    done: list[tuple[int, float, float, Request]] = []  # held by their batch: (seat, seated, done, request)
     now_s, step = upcoming.arrival_s if upcoming is not None else 0.0, 0
     found.began_s = now_s
     while True:
@@ -155,10 +149,7 @@ def simulate(
             num_steps = min(num_steps, max(1, math.ceil((upcoming.arrival_s - now_s) / cost_s)))
         step += num_steps
         now_s += num_steps * cost_s
-        found.num_steps += num_steps
-        found.useful_seat_steps += num_steps * seats.num_active
-        found.padded_seat_steps += num_steps * seats.num_held
-        found.idle_seat_steps += num_steps * seats.num_free
+        found.count(seats, num_steps)
         while active and active[0][0] == step:
             _, seat, seated_s, request = heapq.heappop(active)
             done.append((seat, seated_s, now_s, request))

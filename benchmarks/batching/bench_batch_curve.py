@@ -67,16 +67,11 @@ class ClaimBatchCurve(Claim):
 
     def check(self, output, batch):
         assert output.shape == (batch, self.loaded.config.vocab_size), f"logits {tuple(output.shape)}"
-        tolerance = None
-        for row in sorted({0, batch // 2, batch - 1}):
-            sequence = self.sequences[row : row + 1]
-            own = agreement.logits_in(self.loaded.model, self.loaded.placement.dtype, sequence)
-            if tolerance is None:
-                tolerance = agreement.rounding_tolerance(self.loaded.model, sequence, own)
-            difference = float((output[row].cpu().double() - own[-1]).abs().max())
-            assert difference <= tolerance, (
-                f"row {row} of {batch} differs by {difference:.2g} from itself alone, rounding is {tolerance:.2g}"
-            )
+        steps = {
+            f"row {row} of {batch}": (self.sequences[row : row + 1], output[row])
+            for row in sorted({0, batch // 2, batch - 1})
+        }
+        agreement.assert_as_alone(self.loaded.model, steps)
 
     def counters(self, output, batch) -> Mapping[str, int]:
         return {

@@ -84,7 +84,7 @@ class ClaimPagedWaste(Claim):
 
     def check(self, output, block_size):
         longest = self._ids([max(self.sequences, key=len)])
-        own = agreement.logits_in(self.loaded.model, self.loaded.placement.dtype, longest)
+        own = agreement.own_logits(self.loaded.model, longest)
         tolerance = agreement.rounding_tolerance(self.loaded.model, longest, own)
         difference = float((output[ROWS] - output[PAGES]).abs().max())
         assert difference <= tolerance, f"pages differ from rows by {difference:.2g}, rounding is {tolerance:.2g}"

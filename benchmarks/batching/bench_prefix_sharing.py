@@ -106,24 +106,20 @@ class ClaimPrefixSharing(Claim):
             own = [manager.num_needed(len(sequence)) - num_whole for sequence in self.sequences]
             expected = num_whole + sum(own)
             assert self.num_blocks == expected, f"{self.num_blocks} blocks held, {expected} expected"
-            self._check_logits(output[1])
+            device = self.loaded.placement.device
+            pairs = zip(self.sequences, output[1], strict=True)
+            agreement.assert_as_alone(
+                self.loaded.model,
+                {
+                    f"sequence {key}": (torch.tensor([ids], device=device), row)
+                    for key, (ids, row) in enumerate(pairs)
+                },
+            )
         if operation == FORKED:  # the last of them to write keeps the block that was everybody's
             assert manager.figures.num_copied == NUM_SEQUENCES - 1, f"{manager.figures.num_copied} blocks copied"
         for key in manager.held:
             self.store.release(key)
         assert manager.num_free == manager.num_blocks, f"{manager.num_free} of {manager.num_blocks} blocks are free"
-
-    def _check_logits(self, logits):
-        device, dtype = self.loaded.placement.device, self.loaded.placement.dtype
-        for key, sequence in enumerate(self.sequences):
-            ids = torch.tensor([sequence], device=device)
-            alone = agreement.logits_in(self.loaded.model, dtype, ids)
-            if key == 0:
-                tolerance = agreement.rounding_tolerance(self.loaded.model, ids, alone)
-            difference = float((logits[key].cpu().double() - alone[-1]).abs().max())
-            assert difference <= tolerance, (
-                f"sequence {key} differs by {difference:.2g} from itself alone, rounding is {tolerance:.2g}"
-            )
 
     def counters(self, output, operation) -> Mapping[str, int]:
         figures = self.store.manager.figures

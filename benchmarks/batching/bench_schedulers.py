@@ -84,7 +84,8 @@ class ClaimSchedulers(Claim):
 
     def check(self, output, arrivals):
         assert [len(logits) for logits in output] == list(self.steps), "a step for each number of sequences"
-        for found in self._in_steps(arrivals):
+        static, continuous = self._in_steps(arrivals)
+        for found in (static, continuous):
             seat_steps = found.num_steps * NUM_SEATS
             accounted = found.useful_seat_steps + found.padded_seat_steps + found.idle_seat_steps
             assert accounted == seat_steps, f"{found.policy.name}: {accounted:,} seat-steps of {seat_steps:,}"
@@ -92,7 +93,6 @@ class ClaimSchedulers(Claim):
                 f"{found.useful_seat_steps:,} of {found.num_tokens:,}"
             )
         if arrivals == AT_ONCE:
-            static, _ = self._in_steps(arrivals)
             longest = sum(max(batch) for batch in _batches(CHAPTER_LENGTHS))
             assert static.num_steps == longest, f"{static.num_steps} static steps, {longest} expected"
             # A static batch's utilisation is sum(len) / (B max(len)).

@@ -14,13 +14,11 @@ from typing import Any
 import torch
 
 from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
-from bench_utils.inference.outliers import EDGES, histogram, maxima, residual_stream
+from bench_utils.inference.outliers import EDGES, histogram, layer_looked_at, maxima, residual_stream
 from bench_utils.models import facts, loading, prompts
 
 # Prompts as (tokens, where in the book): the chapter's length, and another.
 PROMPTS = {"84 tokens": (84, 0), "84 others": (84, 3), "200 others": (200, 7)}
-# As the chapter draws layer 16 of 24.
-DRAWN_AT = 2 / 3
 # "Massive" (Sun et al., arXiv 2402.17762): this many times the median dimension.
 MASSIVE = 100
 BAR_WIDTH = 40
@@ -61,7 +59,7 @@ class ClaimActivationOutliers(Claim):
             farthest=reached.argmax(1).tolist(),
             reached=reached.amax(1).tolist(),
             largest_median=float(reached.median(1).values.max()),
-            drawn=reached[round(DRAWN_AT * len(reached)) - 1],
+            drawn=reached[layer_looked_at(len(reached)) - 1],
         )
 
     def check(self, output: Outliers, prompt):
@@ -81,7 +79,7 @@ class ClaimActivationOutliers(Claim):
         }
 
     def notes(self, output: Outliers, prompt) -> Mapping[str, str]:
-        layer = round(DRAWN_AT * len(output.farthest))
+        layer = layer_looked_at(len(output.farthest))
         return {
             "farthest_by_layer": json.dumps(output.farthest),
             "reached_by_layer": json.dumps([round(value, 2) for value in output.reached]),

@@ -7,10 +7,17 @@ levels used, those that single dimensions get, and the same without the four dim
 from dataclasses import replace
 
 from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
-from bench_utils.inference.outliers import int8_scale, maxima, num_levels, residual_stream, without_largest
+from bench_utils.inference.outliers import (
+    int8_scale,
+    layer_looked_at,
+    maxima,
+    num_levels,
+    residual_stream,
+    without_largest,
+)
 from bench_utils.models import facts, loading, prompts
 
-NUM_PROMPT, DRAWN_AT = 84, 2 / 3
+NUM_PROMPT = 84
 NUM_LEVELS, NUM_EXCLUDED = 256, 4
 WHOLE, EXCLUDED = "all dimensions", "without the top 4"
 # Dimensions to look at, by how many of a hundred reach less far.
@@ -36,7 +43,7 @@ class ClaimInt8Levels(Claim):
 
     def run(self, dimensions):
         stream = residual_stream(self.loaded.model, self.ids)
-        layer = stream[round(DRAWN_AT * len(stream)) - 1]  # (T, hidden)
+        layer = stream[layer_looked_at(len(stream)) - 1]  # (T, hidden)
         kept = layer if dimensions == WHOLE else without_largest(layer, NUM_EXCLUDED)
         return layer, kept, int8_scale(kept)
 

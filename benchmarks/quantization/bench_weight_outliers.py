@@ -19,11 +19,10 @@ FEW = 0.01
 
 
 class Spread(NamedTuple):
-    """A projection's weights: mean magnitude, standard deviation, largest magnitude, and how many lie far out."""
+    """A projection's weights: standard deviation, largest magnitude, and how many lie far out."""
 
     rows: int
     columns: int
-    mean_abs: float
     std: float
     largest: float
     num_beyond: int
@@ -31,10 +30,6 @@ class Spread(NamedTuple):
     @property
     def largest_in_sigmas(self) -> float:
         return self.largest / self.std
-
-    @property
-    def share_beyond(self) -> float:
-        return self.num_beyond / (self.rows * self.columns)
 
 
 class ClaimWeightOutliers(Claim):
@@ -98,9 +93,9 @@ class ClaimWeightOutliers(Claim):
 
 def spread_of(weight: torch.Tensor, num_sigmas: int) -> Spread:
     """The spread of a weight (N, K)."""
-    magnitudes, std = weight.abs(), float(weight.std())
+    std = float(weight.std())
     beyond = int(((weight - weight.mean()).abs() > num_sigmas * std).sum())
-    return Spread(*weight.shape, float(magnitudes.mean()), std, float(magnitudes.max()), beyond)
+    return Spread(*weight.shape, std, float(weight.abs().max()), beyond)
 
 
 def worst_of(spreads: Mapping[str, Spread]) -> str:
