@@ -1,6 +1,7 @@
 """Limits and what they say of a result."""
 
 import pytest
+import torch
 
 from bench_utils.measure import roofline
 from bench_utils.measure.bounds import Work, classify, judge
@@ -86,3 +87,19 @@ def test_this_machines_own_limits_are_plausible(monkeypatch):
     assert min(found.read_bytes_per_s.values()) > 5e8
     assert found.peak("float32") > 5e8
     assert len(steps) == 3
+
+
+def test_the_peak_is_that_of_the_faster_layout(monkeypatch):
+    """Where square products have no fast kernel, a batch of rows is the limit, and the other way round."""
+    seen = []
+
+    def timed(product, clock, repeats=None):
+        is_square = product() is not None and len(seen) < len(roofline._GEMM_SIZES)
+        seen.append(is_square)
+        return 1.0 if is_square else 1e-6
+
+    monkeypatch.setattr(roofline, "_GEMM_SIZES", (64, 128))
+    monkeypatch.setattr(roofline, "_best_s", timed)
+    monkeypatch.setattr(roofline, "_GEMM_TIME_S", 2.0)
+    assert roofline._peak(torch.float32, torch.device("cpu"), None) == 2 * roofline._GEMM_ROWS * 128**2 / 1e-6
+    assert seen == [True, True, False, False]
