@@ -9,6 +9,7 @@ import bench_utils.session  # noqa: F401 - in-process runs forget what they impo
 from bench_utils.lab import open_lab
 from bench_utils.models import loading
 from bench_utils.settings import Settings
+from tests.one_layer_gguf import write_one_layer
 
 pytest_plugins = ["pytester"]
 
@@ -66,3 +67,9 @@ def lab(tiny_folder):
     settings = Settings(model=str(tiny_folder), device="cpu", dtype="float32", profile="quick")
     with ExitStack() as stack:
         yield open_lab(settings, stack, with_passes=False, limits="none")
+
+
+@pytest.fixture
+def gguf_file(tmp_path):
+    """A one-layer llama in a GGUF file."""
+    return write_one_layer(tmp_path / "one-layer.gguf")

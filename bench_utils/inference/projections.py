@@ -1,12 +1,20 @@
 """The projections of a model: the linear maps of its layers, whose weights weight quantization is about."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from transformers.pytorch_utils import Conv1D
 
+from bench_utils.inference.quantizers import Scheme, quantize
 from bench_utils.settings import NotApplicableError
+
+
+class QuantizationError(NamedTuple):
+    """Of one projection: |W^ - W| / |W|, and the most that a weight is off in steps of its scale."""
+
+    relative: float
+    steps: float
 
 
 def projections(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -33,3 +41,18 @@ def projections(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
 def num_projected(model: Any) -> int:
     """How many weights the projections have."""
     return sum(weight.numel() for _, weight in projections(model))
+
+
+def projection_errors(model: Any, scheme: Scheme) -> dict[str, QuantizationError]:
+    """What a scheme does to every projection, by name.
+
+    Raises:
+        UnusableWeightError: naming the projection that is not finite.
+    """
+    found = {}
+    for name, weight in projections(model):
+        packed = quantize(weight, scheme, name)
+        difference = packed.dequantize() - weight
+        relative = float(difference.norm() / weight.norm())
+        found[name] = QuantizationError(relative, float(packed.in_steps(difference).abs().max()))
+    return found

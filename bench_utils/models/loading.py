@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,11 @@ def load(settings: Settings) -> LoadedModel:
         MemoryError: it does not fit.
     """
     return _last.get(settings.model, devices.place(settings))
+
+
+def load_float32(settings: Settings) -> LoadedModel:
+    """The model in float32, whatever the run computes in: the same weights on every machine."""
+    return load(replace(settings, dtype="float32"))
 
 
 def _load(model: str, placement: devices.Placement) -> LoadedModel:

@@ -91,6 +91,14 @@ def embedded_folder(progress: Any = None) -> Path:
     return conversion.converted(gguf, key)
 
 
+def gguf_of(model: str) -> Path | None:
+    """The GGUF file that a model's weights come from, or None where they come from elsewhere."""
+    source = catalog.resolve(model)
+    if source.kind is SourceKind.EMBEDDED:
+        return assets.path_of(assets.SMOLLM2)
+    return source.path if source.kind is SourceKind.GGUF else None
+
+
 def is_embedded_at_hand() -> bool:
     """Whether the embedded model can be used without fetching anything."""
     return assets.path_of(assets.SMOLLM2).is_file()

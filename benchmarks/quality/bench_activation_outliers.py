@@ -6,7 +6,7 @@ each dimension reaches, the dimension that reaches farthest in each layer, and t
 
 import json
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from math import log2
 from typing import Any
@@ -45,8 +45,7 @@ class ClaimActivationOutliers(Claim):
     params = [list(PROMPTS)]
 
     def setup(self, prompt):
-        # The same activations on every machine, as nearly as float32 has them.
-        self.loaded = loading.load(replace(self.lab.settings, dtype="float32"))
+        self.loaded = loading.load_float32(self.lab.settings)
         if self.loaded.identity.is_random:
             self.not_applicable("random weights have learned no outliers")
         facts.cache_shape(self.loaded.config)  # only a decoder whose layers are known

@@ -4,8 +4,6 @@ Nothing is timed. The residual stream after one layer for a prompt of 84 tokens,
 levels used, those that single dimensions get, and the same without the four dimensions that reach farthest.
 """
 
-from dataclasses import replace
-
 from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
 from bench_utils.inference.outliers import (
     int8_scale,
@@ -35,7 +33,7 @@ class ClaimInt8Levels(Claim):
     params = [[WHOLE, EXCLUDED]]
 
     def setup(self, dimensions):
-        self.loaded = loading.load(replace(self.lab.settings, dtype="float32"))
+        self.loaded = loading.load_float32(self.lab.settings)
         if self.loaded.identity.is_random:
             self.not_applicable("random weights have learned no outliers")
         facts.cache_shape(self.loaded.config)  # only a decoder whose layers are known

@@ -6,14 +6,13 @@ a step of its scale. The order of the schemes is a finding about the weights at 
 already, as those of a published integer file may, need not show it.
 """
 
-from dataclasses import replace
 from itertools import pairwise
 from statistics import mean
 
 import torch
 
 from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
-from bench_utils.inference.projections import projections
+from bench_utils.inference.projections import projection_errors
 from bench_utils.inference.quantizers import (
     INT4_GROUPS,
     INT4_ROW,
@@ -22,9 +21,6 @@ from bench_utils.inference.quantizers import (
     INT8_TENSOR,
     NF4_BLOCKS,
     NF4_LARGEST_ERROR,
-    PackedTensor,
-    Scheme,
-    quantize,
 )
 from bench_utils.models import loading
 
@@ -43,12 +39,11 @@ class ClaimGranularity(Claim):
     params = [list(SCHEMES)]
 
     def setup(self, scheme):
-        # The same weights on every machine, whatever dtype the run computes in.
-        self.model = loading.load(replace(self.lab.settings, dtype="float32")).model
+        self.model = loading.load_float32(self.lab.settings).model
 
     @torch.inference_mode()
     def run(self, scheme):
-        return errors(self.model, SCHEMES[scheme])
+        return projection_errors(self.model, SCHEMES[scheme])
 
     def check(self, output, scheme):
         off = max(found.steps for found in output.values())
@@ -77,17 +72,3 @@ class ClaimGranularity(Claim):
             f"({worst.notes['worst']}); rows divide by {tensor / row:.2f}, groups by {row / group:.2f} more, NF4 "
             f"has {1 - nf4 / group:.0%} less",
         )
-
-
-class Errors:
-    """Of one projection: relative error, and the most that a weight is off in steps of its scale."""
-
-    def __init__(self, weight: torch.Tensor, packed: PackedTensor) -> None:
-        difference = packed.dequantize() - weight
-        self.relative = float(difference.norm() / weight.norm())
-        self.steps = float(packed.in_steps(difference).abs().max())
-
-
-def errors(model, scheme: Scheme) -> dict[str, Errors]:
-    """The errors of every projection."""
-    return {name: Errors(weight, quantize(weight, scheme, name)) for name, weight in projections(model)}

@@ -4,15 +4,14 @@ Nothing is timed. The chapter compares NF4 in blocks of 64 with int4 in groups o
 would take the two apart. Here are both missing rows: int4 in groups of 64, and NF4 in blocks of 128.
 """
 
-from dataclasses import replace
 from statistics import mean
 
 import torch
 
 from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
+from bench_utils.inference.projections import projection_errors
 from bench_utils.inference.quantizers import INT4_GROUPS, NF4_BLOCKS
 from bench_utils.models import loading
-from benchmarks.quantization.bench_granularity import errors
 
 SCHEMES = {scheme.name: scheme for scheme in (INT4_GROUPS[128], INT4_GROUPS[64], NF4_BLOCKS[128], NF4_BLOCKS[64])}
 
@@ -28,11 +27,11 @@ class ClaimNf4Parts(Claim):
     params = [list(SCHEMES)]
 
     def setup(self, scheme):
-        self.model = loading.load(replace(self.lab.settings, dtype="float32")).model
+        self.model = loading.load_float32(self.lab.settings).model
 
     @torch.inference_mode()
     def run(self, scheme):
-        return errors(self.model, SCHEMES[scheme])
+        return projection_errors(self.model, SCHEMES[scheme])
 
     def counters(self, output, scheme) -> Mapping[str, float]:
         return {"mean_error": mean(found.relative for found in output.values()), "num_projections": len(output)}

@@ -4,7 +4,6 @@ Nothing is timed. Of every projection: its largest weight in standard deviations
 six of them. Of normal weights as many as these, the largest would lie at five or so, and none beyond six.
 """
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -43,7 +42,7 @@ class ClaimWeightOutliers(Claim):
     params = [[NUM_SIGMAS]]
 
     def setup(self, num_sigmas):
-        loaded = loading.load(replace(self.lab.settings, dtype="float32"))
+        loaded = loading.load_float32(self.lab.settings)
         if loaded.identity.is_random:
             self.not_applicable("random weights are as normal as they were drawn")
         self.model = loaded.model

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from bench_utils.claim import Outcome
-from bench_utils.inference import quantizers
+from bench_utils.inference import projections, quantizers
 from bench_utils.inference.quantizers import PackedTensor
-from benchmarks.quantization import bench_granularity, bench_weight_bytes
+from benchmarks.quantization import bench_weight_bytes
 from benchmarks.quantization.bench_granularity import ClaimGranularity
 from benchmarks.quantization.bench_nf4_parts import ClaimNf4Parts
 from benchmarks.quantization.bench_weight_bytes import ClaimWeightBytes, chapter_ratio
@@ -83,7 +83,7 @@ def test_d2_is_a_finding_about_the_weights(lab):
 
 @pytest.mark.parametrize("scheme", ["int8 row", "int4 group 128", "NF4 block 64"])
 def test_d2_sees_codes_of_the_neighbouring_level(lab, monkeypatch, scheme):
-    honest = bench_granularity.quantize
+    honest = projections.quantize
 
     def off_by_one(weight, scheme, name):
         packed = honest(weight, scheme, name)
@@ -91,7 +91,7 @@ def test_d2_sees_codes_of_the_neighbouring_level(lab, monkeypatch, scheme):
         codes[0] ^= 1 if packed.codes.dtype == torch.int8 else 16
         return replace(packed, codes=codes)
 
-    monkeypatch.setattr(bench_granularity, "quantize", off_by_one)
+    monkeypatch.setattr(projections, "quantize", off_by_one)
     with pytest.raises(AssertionError, match="steps of its scale"):
         run(ClaimGranularity, lab, scheme)
 

@@ -6,7 +6,6 @@ import weakref
 from dataclasses import replace
 
 import gguf
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -178,61 +177,6 @@ def test_auto_follows_what_the_cpu_is_good_at_and_says_so(monkeypatch, native, d
 
 # --- a GGUF file, written by the reference writer
 
-CHARACTERS = [chr(code) for code in range(33, 127)]
-
-
-@pytest.fixture
-def gguf_file(tmp_path):
-    """A one-layer llama in a GGUF file: float32 matrices, one of them quantized to Q4_1."""
-    path = tmp_path / "one-layer.gguf"
-    rng = np.random.default_rng(0)
-    writer = gguf.GGUFWriter(path, "llama")
-    tokens = ["<|endoftext|>", "<s>", "</s>", *CHARACTERS, "ab"]
-    for add, value in (
-        (writer.add_context_length, 64),
-        (writer.add_embedding_length, 32),
-        (writer.add_block_count, 1),
-        (writer.add_feed_forward_length, 64),
-        (writer.add_head_count, 4),
-        (writer.add_head_count_kv, 2),
-        (writer.add_layer_norm_rms_eps, 1e-5),
-        (writer.add_rope_freq_base, 10_000.0),
-        (writer.add_vocab_size, len(tokens)),
-        (writer.add_tokenizer_model, "gpt2"),
-        (writer.add_token_list, tokens),
-        (writer.add_token_types, [1] * len(tokens)),
-        (writer.add_token_merges, ["a b"]),
-        (writer.add_bos_token_id, 1),
-        (writer.add_eos_token_id, 2),
-        (writer.add_unk_token_id, 0),
-    ):
-        add(value)
-    shapes = {
-        "token_embd.weight": (len(tokens), 32),
-        "output_norm.weight": (32,),
-        "blk.0.attn_norm.weight": (32,),
-        "blk.0.ffn_norm.weight": (32,),
-        "blk.0.attn_q.weight": (32, 32),
-        "blk.0.attn_k.weight": (16, 32),
-        "blk.0.attn_v.weight": (16, 32),
-        "blk.0.attn_output.weight": (32, 32),
-        "blk.0.ffn_gate.weight": (64, 32),
-        "blk.0.ffn_up.weight": (64, 32),
-        "blk.0.ffn_down.weight": (32, 64),
-    }
-    for name, shape in shapes.items():
-        data = rng.normal(size=shape).astype(np.float32)
-        if name.endswith("ffn_down.weight"):
-            q4 = gguf.GGMLQuantizationType.Q4_1
-            writer.add_tensor(name, gguf.quants.quantize(data, q4), raw_dtype=q4)
-        else:
-            writer.add_tensor(name, data)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path
-
 
 def test_a_gguf_file_is_converted_once_and_loads_as_dequantized(gguf_file, monkeypatch):
     settings = Settings(model=str(gguf_file), device="cpu", dtype="float32")
@@ -280,3 +224,10 @@ def test_a_step_reads_every_weight_but_an_input_embedding_of_its_own(is_tied):
     loaded = loading.LoadedModel(None, loading.random_model(config, CPU32), None, CPU32)
     looked_up = 0 if is_tied else config.vocab_size * config.hidden_size * 4
     assert loaded.step_weight_bytes == loaded.weight_bytes - looked_up
+
+
+def test_the_gguf_file_of_a_model_is_named_where_it_has_one(gguf_file, tiny_folder):
+    assert sources.gguf_of(str(gguf_file)) == gguf_file
+    assert sources.gguf_of("smollm2").name.endswith(".gguf")
+    assert sources.gguf_of(str(tiny_folder)) is None
+    assert sources.gguf_of("qwen2.5-0.5b-shape") is None
