@@ -100,19 +100,14 @@ class TorchIntMm(Kernel):
 
     name, format = "torch _int_mm", INT8_TOKEN
     runs_on, multiples = {"cpu": _FLOATS, "cuda": _FLOATS}, (8, 8)
-    _FEWEST_ON_CUDA = 17
 
     def __init__(self, packed: PackedTensor) -> None:
         self.tensors = packed.codes.view(packed.shape), packed.scales
-        self.fewest_tokens = self._FEWEST_ON_CUDA if packed.codes.is_cuda else 1
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         codes, scales = self.tensors
         own, own_scales = quantize_tokens(x)
-        if (missing := self.fewest_tokens - len(x)) > 0:
-            own = functional.pad(own, (0, 0, 0, missing))
-        products = torch._int_mm(own, codes.t())
-        return (products[: len(x)] * own_scales).mul_(scales).to(x.dtype)
+        return (integer_product(own, codes) * own_scales).mul_(scales).to(x.dtype)
 
 
 class TorchLinearDynamic(Kernel):
@@ -227,6 +222,18 @@ KERNELS: tuple[type[Kernel], ...] = (
     *(TorchInt8, TorchIntMm, TorchLinearDynamic),
     *(TorchInt4Cpu, TorchInt4Cuda, BitsandbytesNf4),
 )
+
+
+def integer_product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Int8 (M, K) times int8 (N, K) transposed: the exact sums (M, N) in int32. On CUDA K and N divide by 8."""
+    missing = fewest_rows(x.device.type) - len(x)
+    products = torch._int_mm(functional.pad(x, (0, 0, 0, missing)) if missing > 0 else x, weight.t())
+    return products[: len(x)]
+
+
+def fewest_rows(device: str) -> int:
+    """With how few rows of activations torch multiplies integers."""
+    return 17 if device == "cuda" else 1
 
 
 def quantize_tokens(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,12 +1,14 @@
 """The projections of a model: the linear maps of its layers, whose weights weight quantization is about."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from transformers.pytorch_utils import Conv1D
 
 from bench_utils.inference.quantizers import Scheme, quantize
+from bench_utils.models import facts
 from bench_utils.settings import NotApplicableError
 
 
@@ -56,3 +58,48 @@ def projection_errors(model: Any, scheme: Scheme) -> dict[str, QuantizationError
         relative = float(difference.norm() / weight.norm())
         found[name] = QuantizationError(relative, float(packed.in_steps(difference).abs().max()))
     return found
+
+
+@dataclass(frozen=True, eq=False)
+class Readers:
+    """Projections that read the same activations X (T, K). `follows_norm`: the norm before can take up a scale."""
+
+    name: str
+    weights: tuple[torch.Tensor, ...]
+    activations: torch.Tensor
+    follows_norm: bool
+
+
+@torch.inference_mode()
+def layer_readers(model: Any, ids: torch.Tensor, layer: int) -> list[Readers]:
+    """The projections of one layer (from 0) with what they read for prompts (B, T), as (B T, K) in float32.
+
+    Raises:
+        UnknownCacheError: naming the config field, where a layer is not q, k, v, o and a gated MLP.
+    """
+    facts.decoder_shape(model.config)
+    attention, mlp = model.get_decoder().layers[layer].self_attn, model.get_decoder().layers[layer].mlp
+    groups = {
+        "q, k, v": ((attention.q_proj, attention.k_proj, attention.v_proj), True),
+        "o": ((attention.o_proj,), False),
+        "gate, up": ((mlp.gate_proj, mlp.up_proj), True),
+        "down": ((mlp.down_proj,), False),
+    }
+    read: dict[str, torch.Tensor] = {}
+
+    def keeping(name: str) -> Any:
+        def keep(_linear: Any, arguments: tuple[torch.Tensor, ...]) -> None:
+            read[name] = arguments[0].flatten(0, 1).float()
+
+        return keep
+
+    hooks = [linears[0].register_forward_pre_hook(keeping(name)) for name, (linears, _) in groups.items()]
+    try:
+        model.get_decoder()(ids, use_cache=False)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [
+        Readers(name, tuple(linear.weight.detach().float() for linear in linears), read[name], follows_norm)
+        for name, (linears, follows_norm) in groups.items()
+    ]
