@@ -1,4 +1,4 @@
-"""The suite's own promises S1 to S4: judged by the whole interval, and red when they are broken."""
+"""The suite's own promises S1 to S4, and S6: judged by the whole interval, and red when they are broken."""
 
 from dataclasses import replace
 
@@ -6,10 +6,13 @@ import pytest
 
 from bench_utils.claim import Outcome, decide
 from bench_utils.measure.measurement import Measurement
+from bench_utils.models import loading
 from benchmarks.harness.bench_import import ClaimImport
 from benchmarks.harness.bench_model_ready import ClaimModelReady
+from benchmarks.harness.bench_quantizing import STRIDE, ClaimQuantizing
 from benchmarks.harness.bench_reported_rate import ClaimReportedRate
 from benchmarks.harness.bench_sample_cost import ClaimSampleCost
+from tests.benchmarks.support import run, verdict
 
 
 def timed(claim, case, seconds):
@@ -79,3 +82,35 @@ def test_s4_sees_torch_being_imported(lab):
     claim.check(claim.run("bench_utils"), "bench_utils")
     with pytest.raises(AssertionError, match="loaded torch"):
         claim.check("True\n", "bench_utils")
+
+
+# --- S6
+
+
+def quantized(lab, monkeypatch, seconds):
+    """S6 on the tiny model, under the default one's name, at so many seconds for its tenth."""
+    honest = loading.load_float32
+
+    def renamed(settings):
+        loaded = honest(settings)
+        return replace(loaded, identity=replace(loaded.identity, name="smollm2"))
+
+    monkeypatch.setattr(loading, "load_float32", renamed)
+    found = run(ClaimQuantizing, lab, STRIDE)
+    return {(STRIDE,): replace(found, samples_s=tuple(seconds * (1 + 0.001 * i) for i in range(9)))}
+
+
+@pytest.mark.parametrize(("seconds", "outcome"), [(1.0, Outcome.HOLDS), (5.0, Outcome.DOES_NOT_HOLD)])
+def test_s6_scales_by_the_weights_left_out(lab, monkeypatch, seconds, outcome):
+    found = quantized(lab, monkeypatch, seconds)
+    counted = found[(STRIDE,)].counters
+    assert counted["num_projected"] == 3 * (2 * 32 * 32 + 2 * 16 * 32 + 3 * 48 * 32)
+    assert counted["num_weights"] == 2 * 32 * 32 + 32 * 48  # the 1st, 11th and 21st
+    judged = verdict(ClaimQuantizing, lab, found)
+    assert judged.outcome is outcome
+    expected = 1.004 * seconds * counted["num_projected"] / counted["num_weights"]
+    assert judged.figures["seconds"].value == pytest.approx(expected)
+
+
+def test_s6_is_about_the_default_model(lab):
+    assert "about the default model" in run(ClaimQuantizing, lab, STRIDE).validity.reason
