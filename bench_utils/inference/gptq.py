@@ -36,10 +36,12 @@ def gptq(
         order = second.diag().argsort(descending=True)
         rest, second = rest[:, order], second[order][:, order]
     second.diagonal().add_(damping * second.diag().mean())
-    # Row j of the upper factor of H^-1 says how an error in column j is best shared among those after it.
-    factor, status = torch.linalg.cholesky_ex(torch.linalg.inv(second), upper=True)
-    if status.item() or not bool(factor.isfinite().all()):
+    lower, status = torch.linalg.cholesky_ex(second)
+    if status.item():
         raise ValueError("the Hessian is not positive definite: more calibration tokens or more damping are needed")
+    # Row j of the upper factor of H^-1 says how an error in column j is best shared among those after it. H is
+    # inverted by its own factor: a general inverse is not symmetric in float32, and loses digits.
+    factor = torch.linalg.cholesky(torch.cholesky_inverse(lower), upper=True)
     rounded = torch.empty_like(rest)
     num_columns = rest.shape[1]
     size = scheme.size if scheme.territory == "group" else num_columns

@@ -99,7 +99,7 @@ class TorchIntMm(Kernel):
     """Int8 weights and activations, multiplied as integers: the sums are exact in int32."""
 
     name, format = "torch _int_mm", INT8_TOKEN
-    runs_on, multiples = {"cpu": _FLOATS, "cuda": _FLOATS}, (8, 8)
+    runs_on = {"cpu": _FLOATS, "cuda": _FLOATS}
 
     def __init__(self, packed: PackedTensor) -> None:
         self.tensors = packed.codes.view(packed.shape), packed.scales
@@ -225,15 +225,17 @@ KERNELS: tuple[type[Kernel], ...] = (
 
 
 def integer_product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Int8 (M, K) times int8 (N, K) transposed: the exact sums (M, N) in int32. On CUDA K and N divide by 8."""
-    missing = fewest_rows(x.device.type) - len(x)
-    products = torch._int_mm(functional.pad(x, (0, 0, 0, missing)) if missing > 0 else x, weight.t())
-    return products[: len(x)]
+    """Int8 (M, K) times int8 (N, K) transposed: the exact sums (M, N) in int32, padded as the device wants it."""
+    fewest, multiple = int_mm_limits(x.device.type)
+    rows, columns, inputs = max(0, fewest - len(x)), -len(weight) % multiple, -x.shape[1] % multiple
+    padded = functional.pad(x, (0, inputs, 0, rows)) if rows or inputs else x
+    wide = functional.pad(weight, (0, inputs, 0, columns)) if columns or inputs else weight
+    return torch._int_mm(padded, wide.t())[: len(x), : len(weight)]
 
 
-def fewest_rows(device: str) -> int:
-    """With how few rows of activations torch multiplies integers."""
-    return 17 if device == "cuda" else 1
+def int_mm_limits(device: str) -> tuple[int, int]:
+    """(the fewest rows of activations, what N and K must divide by) for torch to multiply integers."""
+    return (17, 8) if device == "cuda" else (1, 1)
 
 
 def quantize_tokens(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from bench_utils.settings import NotApplicableError
 
 MISSING = 'llama-cpp-python is not installed: pip install "inference-claims[peers]"'
@@ -32,7 +34,9 @@ class LlamaCpp:
         NotApplicableError: it is not installed, or cannot read the file.
     """
 
-    def __init__(self, gguf: Path, *, max_tokens: int, num_threads: int, on_gpu: bool = False) -> None:
+    def __init__(
+        self, gguf: Path, *, max_tokens: int, num_threads: int, on_gpu: bool = False, all_logits: bool = False
+    ) -> None:
         try:
             import llama_cpp
         except ImportError as error:
@@ -45,6 +49,7 @@ class LlamaCpp:
                 n_threads=num_threads,
                 n_threads_batch=num_threads,
                 n_gpu_layers=-1 if on_gpu else 0,
+                logits_all=all_logits,
                 verbose=False,
             )
         except (ValueError, RuntimeError, OSError) as error:
@@ -64,6 +69,11 @@ class LlamaCpp:
             tokens.append(token)
         self._model.n_tokens = before  # what is beyond is dropped by the next eval
         return tokens
+
+    def all_logits(self, tokens: Sequence[int]) -> torch.Tensor:
+        """The logits (T, V) of a text from its start; wants `all_logits` when it is made."""
+        self.fill(tokens)
+        return torch.from_numpy(self._model.scores[: len(tokens)].copy())
 
     def last_logits(self) -> Any:
         """The logits (V,) after the last token that was fed, as numpy sees llama.cpp's own memory."""

@@ -62,12 +62,17 @@ def projection_errors(model: Any, scheme: Scheme) -> dict[str, QuantizationError
 
 @dataclass(frozen=True, eq=False)
 class Readers:
-    """Projections that read the same activations X (T, K). `follows_norm`: the norm before can take up a scale."""
+    """Projections that read the same activations X (T, K).
+
+    `follows_norm`: the norm before them can take up a scale of its own for each input. `is_scalable`: it, or the
+    projection before them, can: v before o where every query head has its own, up before down.
+    """
 
     name: str
     weights: tuple[torch.Tensor, ...]
     activations: torch.Tensor
     follows_norm: bool
+    is_scalable: bool
 
 
 @torch.inference_mode()
@@ -77,13 +82,14 @@ def layer_readers(model: Any, ids: torch.Tensor, layer: int) -> list[Readers]:
     Raises:
         UnknownCacheError: naming the config field, where a layer is not q, k, v, o and a gated MLP.
     """
-    facts.decoder_shape(model.config)
+    shape = facts.decoder_shape(model.config)
+    has_own_values = shape.num_query_heads == shape.cache.num_kv_heads
     attention, mlp = model.get_decoder().layers[layer].self_attn, model.get_decoder().layers[layer].mlp
     groups = {
-        "q, k, v": ((attention.q_proj, attention.k_proj, attention.v_proj), True),
-        "o": ((attention.o_proj,), False),
-        "gate, up": ((mlp.gate_proj, mlp.up_proj), True),
-        "down": ((mlp.down_proj,), False),
+        "q, k, v": ((attention.q_proj, attention.k_proj, attention.v_proj), True, True),
+        "o": ((attention.o_proj,), False, has_own_values),
+        "gate, up": ((mlp.gate_proj, mlp.up_proj), True, True),
+        "down": ((mlp.down_proj,), False, True),
     }
     read: dict[str, torch.Tensor] = {}
 
@@ -93,13 +99,13 @@ def layer_readers(model: Any, ids: torch.Tensor, layer: int) -> list[Readers]:
 
         return keep
 
-    hooks = [linears[0].register_forward_pre_hook(keeping(name)) for name, (linears, _) in groups.items()]
+    hooks = [linears[0].register_forward_pre_hook(keeping(name)) for name, (linears, *_) in groups.items()]
     try:
         model.get_decoder()(ids, use_cache=False)
     finally:
         for hook in hooks:
             hook.remove()
     return [
-        Readers(name, tuple(linear.weight.detach().float() for linear in linears), read[name], follows_norm)
-        for name, (linears, follows_norm) in groups.items()
+        Readers(name, tuple(linear.weight.detach().float() for linear in linears), read[name], *scaling)
+        for name, (linears, *scaling) in groups.items()
     ]

@@ -1,4 +1,4 @@
-"""What people do about outliers: per-channel scales, LLM.int8(), SmoothQuant and AWQ, each in its reference form.
+"""What people do about outliers: per-channel scales, LLM.int8(), SmoothQuant and AWQ (its search for scales).
 
 Shapes: activations X (T, K), weights W (N, K), products X W^T (T, N). GPTQ, which moves weights, has a module.
 """
@@ -11,7 +11,7 @@ import torch
 from bench_utils.inference.kernels import integer_product, quantize_tokens
 from bench_utils.inference.quantizers import INT8_ROW, INT8_TENSOR, Scheme, quantize
 
-# Of LLM.int8() (Dettmers et al., arXiv 2208.07339): an activation beyond it is an outlier.
+# Of LLM.int8() (Dettmers et al., arXiv 2208.07339): an activation from it on is an outlier.
 THRESHOLD = 6.0
 # Of SmoothQuant (Xiao et al., arXiv 2211.10438): half of the difficulty goes to the weights.
 ALPHA = 0.5
@@ -48,7 +48,7 @@ def mixed_product(x: torch.Tensor, weight: Int8Weight, threshold: float = THRESH
 
     The weights of the former are read back from their codes, so that nothing else need be kept.
     """
-    is_outlier = (x.abs() > threshold).any(0)  # (K,)
+    is_outlier = (x.abs() >= threshold).any(0)  # (K,)
     codes, scales = quantize_tokens(x.masked_fill(is_outlier, 0.0))
     product = weight.multiply(codes, scales)
     if bool(is_outlier.any()):

@@ -9,11 +9,11 @@ import torch
 from bench_utils.claim import Outcome
 from bench_utils.inference import remedies
 from bench_utils.inference.kernel_choice import Choice
-from bench_utils.inference.projections import layer_readers
+from bench_utils.inference.projections import Readers, layer_readers
 from bench_utils.models import loading
 from bench_utils.models.facts import UnknownCacheError
 from benchmarks.quality import bench_remedies
-from benchmarks.quality.bench_remedies import EIGHT, FOUR, REMEDIES, ClaimRemedies, order_of
+from benchmarks.quality.bench_remedies import EIGHT, FOUR, REMEDIES, ClaimRemedies
 from tests.benchmarks.support import lapped, run, verdict
 
 
@@ -33,18 +33,87 @@ def test_e6_calibrates_on_other_text_than_it_scores(lab):
     claim._lab = lab
     claim.setup(FOUR)
     for calibrated, scored in zip(claim.calibrated, claim.scored, strict=True):
+        assert len(calibrated.activations) > calibrated.activations.shape[1]
         assert not torch.equal(calibrated.activations[:100], scored.activations[:100])
 
 
-def measured(lab, **errors):
-    """E6 as measured, with the errors of some remedies made up."""
+def test_the_calibration_lies_behind_all_that_e1_scores():
+    """1,000 characters a seed; E1 scores 2,048 tokens, of six characters at most."""
+    assert bench_remedies.CALIBRATION_SEED * 1_000 > 6 * 2_048
+
+
+# --- what each remedy makes, on activations with outliers that go together
+
+
+@pytest.fixture(scope="module")
+def readers():
+    generator = torch.Generator().manual_seed(4)
+    common = torch.randn(700, 8, generator=generator) @ torch.randn(8, 128, generator=generator)
+    x = 0.3 * torch.randn(700, 128, generator=generator) + 0.3 * common
+    x[:, [7, 90]] *= 40
+    x[3] *= 12  # a token that reaches far in every input
+    weights = tuple(torch.randn(n, 128, generator=generator) * 0.05 for n in (64, 32))
+    both = Readers("q, k, v", weights, x[:512], follows_norm=True, is_scalable=True)
+    return both, replace(both, activations=x[512:])
+
+
+@pytest.fixture(scope="module")
+def errors(readers):
+    calibrated, scored = readers
+    exact = torch.cat([scored.activations @ weight.t() for weight in scored.weights], dim=1)
+    found = {}
+    for bits, by_name in REMEDIES.items():
+        for name, remedy in by_name.items():
+            prepared = remedy(calibrated)
+            made = torch.cat(
+                [product(prepared.arriving(scored.activations)) for product in prepared.products], dim=1
+            )
+            found[f"{bits} {name}"] = float((made - exact).norm() / exact.norm())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("worse", "better", "factor"),
+    [
+        ("8 bits plain", "8 bits per-channel scales", 1.3),
+        ("8 bits per-channel scales", "8 bits LLM.int8()", 1.3),
+        ("8 bits plain", "8 bits SmoothQuant", 1.3),
+        ("8 bits plain", "8 bits weight-only", 3.0),
+        ("4 bits plain", "4 bits per-channel scales", 1.02),
+        ("4 bits per-channel scales", "4 bits groups of 128", 1.02),
+        ("4 bits groups of 128", "4 bits AWQ", 1.3),
+        ("4 bits groups of 128", "4 bits GPTQ", 1.3),
+        ("4 bits GPTQ", "4 bits GPTQ, most active first", 1.02),
+        ("4 bits plain", "8 bits weight-only", 10.0),
+    ],
+)
+def test_each_remedy_has_less_error_than_what_it_adds_to(errors, worse, better, factor):
+    assert errors[better] * factor < errors[worse], errors
+
+
+def test_scales_go_only_where_something_takes_them_up(readers):
+    calibrated, scored = readers
+    no_norm = replace(calibrated, follows_norm=False, is_scalable=False)
+    x = scored.activations
+    for name, bits, plain in (("SmoothQuant", EIGHT, "plain"), ("AWQ", FOUR, "groups of 128")):
+        found, expected = (REMEDIES[bits][each](no_norm).products[0](x) for each in (name, plain))
+        assert torch.equal(found, expected)
+    assert REMEDIES[EIGHT]["SmoothQuant"](calibrated).scales is not None
+
+
+# --- the verdict
+
+
+def measured(lab, num_outliers=3, **errors):
+    """E6 as measured, with errors made up: each remedy's below the one before it, unless it is given."""
     found = {}
     for bits, by_name in REMEDIES.items():
         laps = {f"{name}: {lap}": 1.0 for name in by_name for lap in ("prepare", "products")}
         each = lapped(ClaimRemedies, (bits,), laps, lab)
         order = {name: 0.5 - 0.01 * index for index, name in enumerate(by_name)}
         made_up = {f"error, {name}": errors.get(f"{bits} {name}", error) for name, error in order.items()}
-        found[(bits,)] = replace(each, counters={**each.counters, **made_up})
+        counters = {**each.counters, **made_up, "num_outlier_inputs": num_outliers}
+        found[(bits,)] = replace(each, counters=counters)
     return found
 
 
@@ -55,11 +124,40 @@ def test_e6_holds_where_every_remedy_has_less_error(lab):
     assert "4 bits GPTQ, most active first" in judged.picture
 
 
-@pytest.mark.parametrize("name", [f"{bits} {better}" for bits in REMEDIES for _, better in order_of(bits)])
-def test_e6_names_a_remedy_that_does_not_help(lab, name):
-    judged = verdict(ClaimRemedies, lab, measured(lab, **{name: 0.9}))
+@pytest.mark.parametrize("error", [0.9, float("nan")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("8 bits per-channel scales", "8 bits LLM.int8()", "8 bits SmoothQuant", "8 bits weight-only"),
+        *("4 bits per-channel scales", "4 bits groups of 128", "4 bits AWQ", "4 bits GPTQ"),
+        "4 bits GPTQ, most active first",
+    ],
+)
+def test_e6_names_a_remedy_that_does_not_help(lab, name, error):
+    judged = verdict(ClaimRemedies, lab, measured(lab, **{name: error}))
     assert judged.outcome is Outcome.DOES_NOT_HOLD
     assert name.split(" ", 2)[2] in judged.reason
+
+
+@pytest.mark.parametrize(("num_outliers", "outcome"), [(1, Outcome.DOES_NOT_HOLD), (0, Outcome.HOLDS)])
+def test_e6_wants_llm_int8_to_beat_what_it_builds_on_where_there_are_outliers(lab, num_outliers, outcome):
+    found = measured(lab, num_outliers, **{"8 bits LLM.int8()": 0.49, "8 bits per-channel scales": 0.49})
+    assert verdict(ClaimRemedies, lab, found).outcome is outcome
+
+
+def test_e6_names_the_projections_that_a_remedy_harms(lab):
+    found = measured(lab)
+    made_up = {"q, k, v": 0.1, "o": 0.1, "gate, up": 0.1, "down": 0.1}
+    notes = {
+        **found[(FOUR,)].notes,
+        "errors, groups of 128": json.dumps(made_up),
+        "errors, GPTQ": json.dumps({**made_up, "q, k, v": 0.01, "down": 0.12}),
+    }
+    found[(FOUR,)] = replace(found[(FOUR,)], notes=notes)
+    judged = verdict(ClaimRemedies, lab, found)
+    assert judged.outcome is Outcome.HOLDS
+    assert "GPTQ does harm to down" in judged.measured
+    assert "GPTQ does harm to q, k, v" not in judged.measured
 
 
 def test_e6_sees_an_awq_that_does_not_try_plain_rounding(lab, monkeypatch):
@@ -77,17 +175,24 @@ def test_e6_sees_a_product_that_is_not_finite(lab, monkeypatch):
     monkeypatch.setattr(
         remedies.Int8Weight, "multiply", lambda self, *quantized: honest(self, *quantized) * torch.nan
     )
-    with pytest.raises(AssertionError, match="plain is not finite"):
+    with pytest.raises(AssertionError, match="plain: the error is not finite"):
         run(ClaimRemedies, lab, EIGHT)
 
 
 def test_e6_says_what_the_device_lacks(lab, monkeypatch):
-    monkeypatch.setattr(
-        bench_remedies, "choose", lambda *_: Choice(None, "torch _int_mm runs on cpu, cuda, not on mps")
-    )
+    lacking = Choice(None, "torch _int_mm runs on cpu, cuda, not on mps")
+    monkeypatch.setattr(bench_remedies, "choose", lambda *_: lacking)
     assert run(ClaimRemedies, lab, EIGHT).validity.code == "not-applicable"
     assert "not on mps" in run(ClaimRemedies, lab, EIGHT).validity.reason
     assert run(ClaimRemedies, lab, FOUR).validity.is_ok
+
+
+def test_e6_names_another_architecture(lab, monkeypatch):
+    def refuse(config):
+        raise UnknownCacheError("config field model_type='gpt2'")
+
+    monkeypatch.setattr(bench_remedies.facts, "decoder_shape", refuse)
+    assert "model_type='gpt2'" in run(ClaimRemedies, lab, EIGHT).validity.reason
 
 
 def test_e6_means_nothing_for_random_weights(lab, monkeypatch):
@@ -120,6 +225,7 @@ def test_readers_read_what_their_products_are_made_of(tiny):
         product = readers[name].activations @ readers[name].weights[index].t()
         assert torch.allclose(product, outputs[name].float(), rtol=1e-4, atol=1e-4)
     assert [each.follows_norm for each in readers.values()] == [True, False, True, False]
+    assert [each.is_scalable for each in readers.values()] == [True, False, True, True], "two heads share each v"
     assert readers["o"].activations.shape == (12, 32)
 
 

@@ -172,22 +172,22 @@ def test_int4_on_cuda_reads_codes_scales_and_zeros_as_documented(monkeypatch):
     assert fault_of(TorchInt4Cuda, "cpu", BF16) == ""
 
 
-def test_int_mm_on_cuda_gets_the_rows_it_needs(monkeypatch):
+def test_int_mm_on_cuda_gets_the_shapes_it_needs(monkeypatch):
     seen = []
     honest = torch._int_mm
 
     def counting(own, codes):
-        seen.append(len(own))
+        seen.append((*own.shape, codes.shape[1]))
         return honest(own, codes)
 
     monkeypatch.setattr(torch, "_int_mm", counting)
-    kernel = TorchIntMm(quantize(torch.randn(16, 8), INT8_TOKEN.scheme))
-    x = torch.randn(3, 8)
+    kernel = TorchIntMm(quantize(torch.randn(12, 10), INT8_TOKEN.scheme))
+    x = torch.randn(3, 10)
     alone = kernel(x)
-    monkeypatch.setattr(kernels, "fewest_rows", lambda device: 17)
+    monkeypatch.setattr(kernels, "int_mm_limits", lambda device: (17, 8))
     assert torch.equal(kernel(x), alone)
-    assert seen == [3, 17]
-    assert len(kernel(torch.randn(20, 8))) == 20
+    assert seen == [(3, 10, 12), (17, 16, 16)]
+    assert kernel(torch.randn(20, 10)).shape == (20, 12)
 
 
 # --- laying out
