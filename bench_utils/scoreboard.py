@@ -8,6 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bench_utils import pictures
 from bench_utils.verdict import Outcome, Verdict
 
 CHAPTER_MACHINE = "chapter, laptop 8 GB"
@@ -53,10 +54,23 @@ def render(lines: Sequence[Line], caption: str) -> RenderableType:
             Text(verdict.bound or "-"),
             Text(verdict.outcome.value, style=_STYLES[verdict.outcome]),
         )
-    pictures = [
+    drawn = [
         Text.assemble("\n", (line.id, "bold"), " ", line.verdict.picture) for line in lines if line.verdict.picture
     ]
-    return Group(table, *pictures, Text(caption, style="dim"))
+    if schemes := by_scheme(lines):
+        drawn.append(Text(f"\n{schemes}"))
+    return Group(table, *drawn, Text(caption, style="dim"))
+
+
+def by_scheme(lines: Sequence[Line]) -> str:
+    """What several claims say of the same schemes, as one table; '' where none says anything."""
+    rows: dict[str, dict[str, str]] = {}
+    for line in lines:
+        for scheme, cells in line.verdict.by_scheme.items():
+            rows.setdefault(scheme, {}).update(cells)
+    columns = list(dict.fromkeys(column for cells in rows.values() for column in cells))
+    filled = [[scheme, *(cells.get(column, "-") for column in columns)] for scheme, cells in rows.items()]
+    return pictures.table(["scheme", *columns], filled) if rows else ""
 
 
 def show(lines: Sequence[Line], caption: str, console: Console) -> None:

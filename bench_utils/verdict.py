@@ -31,6 +31,8 @@ class Verdict:
     reason: str = ""
     # Lines of text to look at below the scoreboard, such as a histogram.
     picture: str = ""
+    # Cells of the table that claims about schemes fill together: by scheme, then by column.
+    by_scheme: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     figures: Mapping[str, Interval] = field(default_factory=dict)
 
 

@@ -28,3 +28,20 @@ def test_a_picture_follows_the_table_and_keeps_its_lines():
     text = shown(Verdict(Outcome.HOLDS, picture="a histogram\n  0 - 1 | ## 2 [x]\n  1 - 2 | # 1"))
     assert "D2 a histogram\n  0 - 1 | ## 2 [x]\n  1 - 2 | # 1\n" in text
     assert text.index("holds") < text.index("a histogram") < text.index("the caption")
+
+
+def test_claims_about_schemes_fill_one_table_together():
+    console = Console(file=StringIO(), width=120)
+    lines = [
+        Line("E1", "perplexity", "", Verdict(Outcome.HOLDS, by_scheme={"int8 row": {"perplexity": "32.4"}})),
+        Line("D6", "speed", "", Verdict(Outcome.HOLDS, by_scheme={"int8 row": {"ms": "22"}, "NF4": {"ms": "24"}})),
+    ]
+    show(lines, "the caption", console)
+    rows = [line.split() for line in console.file.getvalue().splitlines()]
+    assert ["scheme", "perplexity", "ms"] in rows
+    assert ["int8", "row", "32.4", "22"] in rows
+    assert ["NF4", "-", "24"] in rows
+
+
+def test_without_schemes_there_is_no_table_of_them():
+    assert "scheme" not in shown(Verdict(Outcome.HOLDS))

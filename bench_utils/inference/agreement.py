@@ -167,3 +167,22 @@ def assert_as_alone(model: Any, steps: Mapping[str, tuple[torch.Tensor, torch.Te
         assert difference <= tolerance, (
             f"{name} differs by {difference:.2g} from a full pass, rounding is {tolerance:.2g}"
         )
+
+
+def assert_within_rounding(
+    model: Any, sequence: torch.Tensor, logits: torch.Tensor, *, times: float = 2.0
+) -> float:
+    """Demand of logits (T, V), the last of a sequence (1, S) by other means, that they are as right as the model's.
+
+    Right is a full pass over the same weights in the next finer dtype. The distance from it, over all T V logits
+    together, may be `times` that of the model's own pass; the quotient is returned.
+
+    Raises:
+        AssertionError: they are farther off.
+    """
+    dtype = next(model.parameters()).dtype
+    right = logits_in(model, _NEIGHBOUR[dtype], sequence)[-len(logits) :]
+    own = float((own_logits(model, sequence)[-len(logits) :] - right).norm())
+    found = float((logits.cpu().double() - right).norm())
+    assert found <= times * own, f"logits are {found / own:.2f} times as far off as rounding in {dtype} puts them"
+    return found / own

@@ -75,9 +75,8 @@ def _name(dtype: torch.dtype) -> str:
 def fault_of(kernel: type[Kernel], device: str, dtype: torch.dtype) -> str:
     """What is wrong with a kernel on this device, in words; '' where every product was exactly right.
 
-    Every code occurs, scales are powers of two, and the activations are such that a half-precision number holds
-    each product: rounding has no part in it. Integers are held against int64, NF4's levels, one by one, against
-    themselves.
+    Every code occurs, scales are powers of two, and sums are exact in float32 in any order: a product is rounded
+    once at most, at the end. Integers are held against int64, NF4's levels, one by one, against themselves.
     """
     try:
         packed, values = _weight(kernel.format, device, dtype)
@@ -103,6 +102,8 @@ def _weight(format: Format, device: str, dtype: torch.dtype) -> tuple[PackedTens
     codes = torch.randint(num_codes, shape, generator=generator)
     num_scales = scheme.num_territories(shape)
     scales = 2.0 ** torch.randint(-3, 1, (num_scales,), generator=generator)
+    if format.activations is not None:
+        scales /= 2**8  # sums of 256 products of bytes, within float16
     spread = scales.double().repeat_interleave(math.prod(shape) // num_scales).view(shape)
     if scheme.is_nf4:
         values = torch.tensor(NF4_LEVELS, dtype=torch.float64)[codes] * spread

@@ -258,7 +258,7 @@ def bitsandbytes() -> Any:
     """
     if "bitsandbytes" in sys.modules:
         return sys.modules["bitsandbytes"]
-    hidden = sys.modules.get("kernels")
+    hidden, disabled = sys.modules.get("kernels"), logging.root.manager.disable
     sys.modules["kernels"] = None  # type: ignore[assignment] # an import of it then fails
     logging.disable(logging.WARNING)
     try:
@@ -266,7 +266,7 @@ def bitsandbytes() -> Any:
             warnings.simplefilter("ignore")
             import bitsandbytes
     finally:
-        logging.disable(logging.NOTSET)
+        logging.disable(disabled)
         del sys.modules["kernels"]
         if hidden is not None:
             sys.modules["kernels"] = hidden

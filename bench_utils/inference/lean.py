@@ -43,8 +43,8 @@ class Dense:
 
     @property
     def num_bytes(self) -> int:
-        """Of the weight."""
-        return self._weight.nbytes
+        """Of the weight and the bias."""
+        return self._weight.nbytes + (0 if self._bias is None else self._bias.nbytes)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """The product, and the bias added."""
@@ -64,28 +64,30 @@ def quantizing(format: Format, dtype: torch.dtype) -> MakeLinear:  # noqa: A002 
 class _Layer:
     """The weights of one layer, and its arithmetic for one token."""
 
-    def __init__(self, layer: Any, shape: DecoderShape, make: MakeLinear, name: str) -> None:
+    def __init__(self, layer: Any, source: Any, shape: DecoderShape, make: MakeLinear, name: str) -> None:
         attention, mlp, cache = layer.self_attn, layer.mlp, shape.cache
+        own, own_mlp = source.self_attn, source.mlp
         self.num_queries, self.num_kv, self.head_dim = shape.num_query_heads, cache.num_kv_heads, cache.head_dim
         self.intermediate, self.scale, self.activation = shape.intermediate, attention.scaling, mlp.act_fn
         self.input_norm, self.mlp_norm = layer.input_layernorm.weight, layer.post_attention_layernorm.weight
         # A tensor: a number would become one in every norm of every step.
         wide = torch.promote_types(self.input_norm.dtype, torch.float32)
         self.eps = torch.tensor(layer.input_layernorm.variance_epsilon, dtype=wide, device=self.input_norm.device)
-        self.qkv = _together([attention.q_proj, attention.k_proj, attention.v_proj], f"{name} qkv", make)
-        self.output = _together([attention.o_proj], f"{name} output", make)
-        self.gate_up = _together([mlp.gate_proj, mlp.up_proj], f"{name} gate and up", make)
-        self.down = _together([mlp.down_proj], f"{name} down", make)
-        self.head_norm = None
+        self.qkv = _together([own.q_proj, own.k_proj, own.v_proj], f"{name} qkv", make)
+        self.output = _together([own.o_proj], f"{name} output", make)
+        self.gate_up = _together([own_mlp.gate_proj, own_mlp.up_proj], f"{name} gate and up", make)
+        self.down = _together([own_mlp.down_proj], f"{name} down", make)
+        self.head_norm, self.stored_head_norms = None, ()
         if hasattr(attention, "q_norm"):  # queries and keys are normed head by head: (H + K, D)
-            norms = [attention.q_norm.weight] * self.num_queries + [attention.k_norm.weight] * self.num_kv
-            self.head_norm = torch.stack(norms)
+            self.stored_head_norms = q, k = attention.q_norm.weight, attention.k_norm.weight
+            self.head_norm = torch.stack([q] * self.num_queries + [k] * self.num_kv)
 
     @property
     def num_bytes(self) -> int:
         """Of its weights."""
         linears = (self.qkv, self.output, self.gate_up, self.down)
-        return sum(linear.num_bytes for linear in linears) + int(self.input_norm.nbytes + self.mlp_norm.nbytes)
+        norms = (self.input_norm, self.mlp_norm, *self.stored_head_norms)
+        return sum(linear.num_bytes for linear in linears) + sum(int(norm.nbytes) for norm in norms)
 
     def advance(
         self,
@@ -117,7 +119,8 @@ class _Layer:
 class LeanDecoder:
     """Steps of one sequence (B = 1) through a llama, mistral, qwen2 or qwen3.
 
-    `make` builds each projection, `make_head` the language-model head; both get the model's own weights.
+    `make` builds each projection, `make_head` the language-model head, of the model's own weights, or of those of
+    `weights_of`, the same model in a finer dtype, to quantize from.
 
     Raises:
         UnknownCacheError: naming what of the config is not understood.
@@ -131,15 +134,18 @@ class LeanDecoder:
         max_tokens: int,
         make: MakeLinear = Dense,
         make_head: MakeLinear = Dense,
+        weights_of: Any | None = None,
     ) -> None:
         shape = facts.decoder_shape(model.config)
         decoder, weight = model.get_decoder(), model.get_input_embeddings().weight
         if (kind := getattr(decoder.rotary_emb, "rope_type", "default")) in _MOVING_ROPES:
             raise NotApplicableError(f"config field rope_type={kind!r}: its angles change with the length")
         self.dtype, device = weight.dtype, weight.device
-        self._layers = [_Layer(layer, shape, make, f"layer {i}") for i, layer in enumerate(decoder.layers)]
+        source = model if weights_of is None else weights_of
+        layers = zip(decoder.layers, source.get_decoder().layers, strict=True)
+        self._layers = [_Layer(layer, own, shape, make, f"layer {i}") for i, (layer, own) in enumerate(layers)]
         self._embedding, self._norm = weight, decoder.norm.weight
-        head = model.get_output_embeddings()
+        head = (model if make_head is Dense else source).get_output_embeddings()
         self._head = make_head(head.weight, head.bias, "the head")
         self._is_tied = isinstance(self._head, Dense) and head.weight is weight
         self._num_queries, self._num_kv = shape.num_query_heads, shape.cache.num_kv_heads
@@ -203,6 +209,8 @@ def _normed(x: torch.Tensor, weight: torch.Tensor, eps: torch.Tensor) -> torch.T
 
 def _together(linears: list[Any], name: str, make: MakeLinear) -> Linear:
     """Linear maps of one input as one, their outputs side by side."""
+    if len(linears) == 1:
+        return make(linears[0].weight, linears[0].bias, name)
     biases = [linear.bias for linear in linears]
     bias = None if biases[0] is None else torch.cat(biases)
     return make(torch.cat([linear.weight for linear in linears]), bias, name)

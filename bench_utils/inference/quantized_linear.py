@@ -10,7 +10,7 @@ from torch.nn import functional
 from bench_utils.inference.kernel_choice import lay_out
 from bench_utils.inference.kernels import Format
 from bench_utils.inference.projections import projections
-from bench_utils.inference.quantizers import quantize
+from bench_utils.inference.quantizers import Scheme, quantize
 
 
 class QuantizedLinear(nn.Module):
@@ -44,8 +44,8 @@ class QuantizedLinear(nn.Module):
 
     @property
     def num_bytes(self) -> int:
-        """Of the weight as it is laid out, its padding too."""
-        return self.kernel.num_bytes
+        """Of the weight as it is laid out, its padding too, and of the bias."""
+        return self.kernel.num_bytes + (0 if self.bias is None else int(self.bias.nbytes))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The product, and the bias added."""
@@ -84,26 +84,22 @@ def quantized_linears(model: Any) -> dict[str, QuantizedLinear]:
 
 def resident_bytes(model: Any) -> int:
     """Bytes of all weights as they are kept, tied ones once: quantized projections, and all else as it is."""
-    dense = sum(int(parameter.nbytes) for parameter in model.parameters())
-    return dense + sum(linear.num_bytes for linear in quantized_linears(model).values())
+    parameters = sum(int(parameter.nbytes) for parameter in model.parameters())  # biases of quantized ones too
+    return parameters + sum(linear.kernel.num_bytes for linear in quantized_linears(model).values())
 
 
 def dequantized_copy(
-    model: Any,
-    format: Format,  # noqa: A002
-    *,
-    weights_of: Any | None = None,
-    head: Format | None = None,
+    model: Any, scheme: Scheme, *, weights_of: Any | None = None, head: Scheme | None = None
 ) -> Any:
-    """The same with what the quantized weights stand for, dense: a reference for the kernels.
+    """The same with what the quantized weights stand for, dense: to read quality off, and to hold kernels against.
 
-    `head`: the format of the language-model head; None leaves it as it is.
+    `head`: the scheme of the language-model head; None leaves it as it is.
     """
     dtype = next(model.parameters()).dtype
     source = model if weights_of is None else weights_of
     dense = copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
     for name, weight in list(projections(source)):
-        dense.set_submodule(name, _dequantized(weight, model.get_submodule(name).bias, format, dtype, name))
+        dense.set_submodule(name, _dequantized(weight, model.get_submodule(name).bias, scheme, dtype, name))
     if head is not None:
         own = model.get_output_embeddings()
         weight = source.get_output_embeddings().weight
@@ -114,11 +110,11 @@ def dequantized_copy(
 def _dequantized(
     weight: torch.Tensor,
     bias: nn.Parameter | None,
-    format: Format,  # noqa: A002
+    scheme: Scheme,
     dtype: torch.dtype,
     name: str,
 ) -> nn.Linear:
     linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, device="meta")
-    values = quantize(weight, format.scheme_for(dtype), name).dequantize().to(dtype)
+    values = quantize(weight, scheme, name).dequantize().to(dtype)
     linear.weight, linear.bias = nn.Parameter(values, requires_grad=False), bias  # type: ignore[assignment]
     return linear

@@ -6,6 +6,8 @@ lines over that.
 """
 
 import math
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -50,6 +52,12 @@ class Scheme:
     def qmax(self) -> int:
         """The largest symmetric integer: 2^(bits - 1) - 1."""
         return int(2 ** (self.bits - 1) - 1)
+
+    def bits_per_weight(self, shapes: Iterable[tuple[int, int]]) -> float:
+        """Of matrices (N, K) as they are packed, their scales, zeros and nested scales too."""
+        counts = Counter(shapes)
+        num_bytes = sum(num * quantize(torch.zeros(shape), self).num_bytes for shape, num in counts.items())
+        return 8 * num_bytes / sum(num * math.prod(shape) for shape, num in counts.items())
 
     def num_territories(self, shape: tuple[int, int]) -> int:
         """How many scales a weight (N, K) has."""

@@ -10,6 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 import torch
@@ -23,28 +24,29 @@ from bench_utils.inference.kernels import FORMATS, INT4, INT8, Format, quantize_
 from bench_utils.inference.projections import projections
 from bench_utils.measure import statistics
 from bench_utils.measure.measurement import Lap
+from bench_utils.measure.statistics import Interval
 from bench_utils.models import loading
 from bench_utils.verdict import above, all_of
 
 DENSE = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-HALVES = ("bfloat16", "float16")
 # Matrices of a shape are taken until they hold so much in float32; at least one.
 GROUP_BYTES = 32 * 2**20
-# Of a matrix in all formats together, to its float32 bytes: what is laid out at once.
-ALL_FORMATS = 4
+# What is laid out at once, and the check's float64 of one of them, in the matrices' float32 bytes.
+COPIES = 6
 NUM_TOKENS = [1, 8, 32, 64]
+FEWEST = NUM_TOKENS[0]
 
 
 @dataclass
 class Arm:
-    """One format of one shape: its products, what it keeps, and what the last weight stands for (N, K)."""
+    """One format of one shape: its products, what it keeps, and what its last weight (N, K) stands for."""
 
     multiply: list[Callable[[torch.Tensor], torch.Tensor]]
     x: torch.Tensor
     num_bytes: int
     kernel: str
     format: Format | None
-    stands_for: torch.Tensor
+    stands_for: Callable[[], torch.Tensor]
 
 
 class ClaimMatmul(Claim):
@@ -56,14 +58,14 @@ class ClaimMatmul(Claim):
     params = [NUM_TOKENS]
 
     def skip_reason(self, num_tokens) -> str:
-        return "full profile only" if self.lab.settings.is_quick and num_tokens not in (1, 32) else ""
+        return "full profile only" if self.lab.settings.is_quick and num_tokens not in (FEWEST, 32) else ""
 
     @torch.inference_mode()
     def setup(self, num_tokens):
         loaded = loading.load_float32(self.lab.settings)
         self.groups = shapes_of(loaded.model)
         taken = sum(weight.nbytes for group in self.groups.values() for weight in group)
-        demand_memory(ALL_FORMATS * taken, self.lab.placement.device, "the matrices in all formats")
+        demand_memory(COPIES * taken, self.lab.placement.device, "the matrices in all formats")
         self.lacking = {}
         self.arms = {shape: self._arms(group, num_tokens) for shape, group in self.groups.items()}
 
@@ -75,7 +77,7 @@ class ClaimMatmul(Claim):
             dense = [weight.to(dtype) for weight in weights]
             products = [lambda x, weight=weight: functional.linear(x, weight) for weight in dense]
             size = sum(weight.nbytes for weight in dense)
-            arms[name] = Arm(products, x.to(dtype), size, "torch linear", None, dense[-1])
+            arms[name] = Arm(products, x.to(dtype), size, "torch linear", None, partial(_last, dense))
         for name, form in FORMATS.items():
             dtype = self._activations(form)
             if dtype is None:
@@ -85,7 +87,7 @@ class ClaimMatmul(Claim):
             packed = laid_out[-1][1]
             padded = functional.pad(x, (0, packed.shape[1] - x.shape[1])).to(dtype)
             size = sum(kernel.num_bytes for kernel in kernels)
-            arms[name] = Arm(kernels, padded, size, kernels[-1].name, form, packed.dequantize())
+            arms[name] = Arm(kernels, padded, size, kernels[-1].name, form, packed.dequantize)
         return arms
 
     def _activations(self, form: Format) -> torch.dtype | None:
@@ -112,13 +114,16 @@ class ClaimMatmul(Claim):
         self.errors = defaultdict(list)
         for shape, arms in self.arms.items():
             for name, arm in arms.items():
-                exact, allowed = expected(arm)
-                off = (output[lap_of(name, shape)].cpu().double() - exact).abs()
-                share = float((off / allowed).max())
-                assert share <= 1, f"{name}, {shape}: {share:.2f} times the error that rounding allows"
-                plain = arm.x.cpu().double() @ arm.stands_for.cpu().double().t()
                 found = output[lap_of(name, shape)].cpu().double()
-                self.errors[name].append(float((found - plain).norm() / plain.norm()))
+                exact, allowed, of_norm = expected(arm)
+                off = (found - exact).abs()
+                farthest = float((off / allowed.clamp(min=torch.finfo(torch.float64).tiny)).max())
+                assert bool((off <= allowed).all()), f"{name}, {shape}: {farthest:.2f} times the error of rounding"
+                relative = float(off.norm() / exact.norm())
+                assert relative <= of_norm, (
+                    f"{name}, {shape}: the products are {relative:.2g} off, not {of_norm:.2g}"
+                )
+                self.errors[name].append(relative)
 
     def counters(self, output, num_tokens) -> Mapping[str, int | float]:
         counted = {
@@ -149,30 +154,35 @@ class ClaimMatmul(Claim):
         self.arms, self.groups = {}, {}
 
     def verdict(self, results: Results) -> Verdict:
-        measured = {num: results[(num,)] for (num,) in results.usable()}
-        results.samples_s(*min(results.usable()))
-        fewest = min(measured)
-        shapes = {lap.split(" | ")[1] for lap in measured[fewest].laps}
-        formats = [name.removeprefix("bytes, ") for name in measured[fewest].counters if name.startswith("bytes, ")]
-        dense = self.lab.placement.dtype_name
-        dense = dense if dense in HALVES else HALVES[0]
+        fewest = results[(FEWEST,)]
+        results.samples_s(FEWEST)
+        shapes = {lap.split(" | ")[1] for lap in fewest.laps}
+        formats = [name.removeprefix("bytes, ") for name in fewest.counters if name.startswith("bytes, ")]
+        counts = sorted(num for (num,) in results.usable())
+        fastest = {num: min(DENSE, key=lambda name: seconds(results, name, shapes, num)) for num in counts}
         gains = {
-            name: {num: gain_over(results, dense, name, shapes, num) for num in measured}
-            for name in formats
-            if name != dense
+            name: {num: gain_over(results, fastest[num], name, shapes, num) for num in counts} for name in formats
         }
-        judged = [gains[form.name][fewest] for form in (INT8, INT4) if form.name in gains]
-        at_fewest = ", ".join(f"{each[fewest].format('.2f', 'x')} {name}" for name, each in gains.items())
-        pays = ", ".join(f"{name} {break_even(each)}" for name, each in gains.items() if name not in DENSE)
-        bounds = {results.lap_bound(lap, fewest).split(" ")[0] for lap in measured[fewest].laps}
+        judged = {form.name: gains[form.name][FEWEST] for form in (INT8, INT4) if form.name in gains}
+        of_quantized = {name: each for name, each in gains.items() if name not in DENSE}
+        own = ", ".join(f"{each[FEWEST].format('.2f', 'x')} {name}" for name, each in of_quantized.items())
+        others = ", ".join(
+            f"{1 / gains[name][FEWEST].value:.2f}x {name}'s" for name in DENSE if name != fastest[FEWEST]
+        )
+        slower = [name for name, gain in judged.items() if not gain.low > 1]
         return Verdict(
-            all_of([above(gain, 1.0) for gain in judged]) if judged else Outcome.NOT_APPLICABLE,
-            measured=f"{fewest} token, against {dense}: {at_fewest}; pays {pays}",
-            bound=", ".join(sorted(filter(None, bounds))),
-            reason="" if judged else "no quantized kernel runs here",
-            picture=draw(results, gains, dense, shapes),
+            all_of([above(gain, 1.0) for gain in judged.values()]) if judged else Outcome.NOT_APPLICABLE,
+            measured=f"{FEWEST} token, against {fastest[FEWEST]}, the fastest dense ({others} speed): {own}; pays "
+            + ", ".join(f"{name} {break_even(each)}" for name, each in of_quantized.items()),
+            bound="; ".join(f"{name}: {bound_of(results, name, shapes)}" for name in (fastest[FEWEST], *judged)),
+            reason=f"not faster than {fastest[FEWEST]}: {', '.join(slower)}" if slower else "",
+            picture=draw(results, gains, fastest, shapes),
             figures={f"gain_{name}_{num}": gain for name, each in gains.items() for num, gain in each.items()},
         )
+
+
+def _last(weights: list[torch.Tensor]) -> torch.Tensor:
+    return weights[-1]
 
 
 def lap_of(name: str, shape: tuple[int, int]) -> str:
@@ -194,31 +204,39 @@ def shapes_of(model) -> dict[tuple[int, int], list[torch.Tensor]]:
     return dict(groups)
 
 
-def expected(arm: Arm) -> tuple[torch.Tensor, torch.Tensor]:
-    """The product (M, N) of what the weight stands for, and the most that each may be off, in float64.
+def expected(arm: Arm) -> tuple[torch.Tensor, torch.Tensor, float]:
+    """The product (M, N) of what the weight stands for; the most that each may be off, and that their norm may.
 
-    The result is rounded once, each weight at most once, and sums are in float32. Activations with a scale a token
-    are quantized as the kernel has them, by half a step each at most; those with one scale are the library's own
-    affair, so that each may be off by half of its step, (max - min) / 255.
+    In float64. The result is rounded once, each weight at most once, and sums are in float32. Activations with a
+    scale a token are quantized as the kernel has them, by half a step each at most; those with one scale are the
+    library's own affair: each may be off by half of its step, (max - min) / 255, by 1 / sqrt(12) of it in the mean.
     """
-    x, weight = arm.x.cpu().double(), arm.stands_for.cpu().double()
-    spacing, of_sums = torch.finfo(arm.x.dtype).eps, torch.finfo(torch.float32).eps * x.shape[1]
-    activations, of_activations = arm.format and arm.format.activations, 0.0
+    x, weight = arm.x.cpu().double(), arm.stands_for().cpu().double()
+    spacing, of_sums = torch.finfo(arm.x.dtype).eps, torch.finfo(torch.float32).eps
+    activations, of_activations, in_mean = arm.format and arm.format.activations, 0.0, 0.0
     if activations == "token":
         codes, scales = quantize_tokens(arm.x)
         kept = codes.cpu().double() * scales.cpu().double()
         steps = float(((kept - x).abs() / scales.cpu().double()).max())
-        assert steps <= 0.5 + 127 * torch.finfo(torch.float32).eps, (
-            f"an activation is off by {steps:.2f} steps of its token's scale"
-        )
+        assert steps <= 0.5 + 127 * of_sums, f"an activation is off by {steps:.2f} steps of its token's scale"
         x = kept
     elif activations == "tensor":
         step = float(x.max().clamp(min=0) - x.min().clamp(max=0)) / 255
         of_activations = step / 2 * (1 + 2 * spacing) * weight.abs().sum(1)
-    return x @ weight.t(), (2 * spacing + of_sums) * (x.abs() @ weight.abs().t()) + of_activations
+        in_mean = step / math.sqrt(12) * math.sqrt(len(x)) * float(weight.norm())
+    exact = x @ weight.t()
+    allowed = (2 * spacing + of_sums * x.shape[1]) * (x.abs() @ weight.abs().t()) + of_activations
+    # Rounding errors fall either way: they add up as the root of their number. Of one token, half as much again.
+    of_norm = spacing + of_sums * math.sqrt(x.shape[1]) + 1.5 * in_mean / float(exact.norm())
+    return exact, allowed, of_norm
 
 
-def gain_over(results: Results, dense: str, name: str, shapes, num_tokens: int):
+def seconds(results: Results, name: str, shapes, num_tokens: int) -> float:
+    """What a format takes over all shapes, in the median."""
+    return sum(median(results.lap_s(f"{name} | {shape}", num_tokens)) for shape in shapes)
+
+
+def gain_over(results: Results, dense: str, name: str, shapes, num_tokens: int) -> Interval:
     """How many times faster a format is than the dense one, over all shapes, run by run."""
     both = []
     for each in (dense, name):
@@ -227,42 +245,54 @@ def gain_over(results: Results, dense: str, name: str, shapes, num_tokens: int):
     return statistics.median([a / b for a, b in zip(*both, strict=True)])
 
 
-def break_even(gains: Mapping[int, statistics.Interval]) -> str:
+def break_even(gains: Mapping[int, Interval]) -> str:
     """Up to how many tokens a format pays, between those measured by the straight line in logarithms."""
     counts = sorted(gains)
-    below = [num for num in counts if gains[num].value <= 1]
-    if not below:
-        return f"to {counts[-1]} tokens or more"
-    if below[0] == counts[0]:
+    paying = [num for num in counts if gains[num].value > 1]
+    if not paying:
         return "never"
-    last = counts[counts.index(below[0]) - 1]
-    high, low = math.log(gains[last].value), math.log(gains[below[0]].value)
-    return f"to {last * (below[0] / last) ** (high / (high - low)):.0f} tokens"
+    last = paying[-1]
+    if last == counts[-1]:
+        return f"to {last} tokens or more"
+    after = counts[counts.index(last) + 1]
+    high, low = math.log(gains[last].value), math.log(gains[after].value)
+    return f"to {last * (after / last) ** (high / (high - low)):.0f} tokens"
 
 
-def draw(results: Results, gains, dense: str, shapes) -> str:
-    """A row a format: GB/s of weights, their share of the bandwidth, and the gain over the dense one."""
-    measured = {num: results[(num,)] for (num,) in sorted(results.usable())}
-    first = next(iter(measured.values()))
-    rows = []
-    for name in (key.removeprefix("bytes, ") for key in first.counters if key.startswith("bytes, ")):
-        cells = []
-        for num, found in measured.items():
-            laps = [found.laps[f"{name} | {shape}"] for shape in shapes]
-            rate = found.counters[f"bytes, {name}"] / sum(median(lap.samples_s) for lap in laps)
-            share = f"{share_of(laps):.0%}" if all(lap.bound for lap in laps) else ""
-            gain = f"{gains[name][num].value:.2f}x" if name in gains else ""
-            cells.append(f"{rate / 1e9:.1f} {share:>4} {gain:>6}")
-        rows.append([name, *cells, f"{first.counters[f'error, {name}']:.1e}", first.notes[f"kernel, {name}"]])
-    header = ["format", *(f"M = {num}" for num in measured), "error", "kernel"]
+def bound_of(results: Results, name: str, shapes) -> str:
+    """What bounds a format with the fewest tokens: its share of the bandwidth over all shapes."""
+    share = share_of([results[(FEWEST,)].laps[f"{name} | {shape}"] for shape in shapes])
     return (
-        f"GB/s of weights, their share of the memory bandwidth, and the gain over {dense}; all shapes together\n"
-        + pictures.table(header, rows)
+        "not assessed"
+        if share is None
+        else f"{'memory' if share >= 0.5 else 'overhead'} ({share:.0%} of bandwidth)"
     )
 
 
-def share_of(laps: Sequence[Lap]) -> float:
-    """The share of the memory bandwidth over several laps, each as long as it takes; 0 where it is not known."""
-    seconds = [median(lap.samples_s) for lap in laps]
-    shares = [lap.bound.share_of_bandwidth or 0.0 for lap in laps]
-    return sum(a * b for a, b in zip(shares, seconds, strict=True)) / sum(seconds)
+def share_of(laps: Sequence[Lap]) -> float | None:
+    """The share of the memory bandwidth over several laps, each as long as it takes; None where it is not known."""
+    taken = [median(lap.samples_s) for lap in laps]
+    shares = [None if lap.bound is None else lap.bound.share_of_bandwidth for lap in laps]
+    if any(share is None for share in shares):
+        return None
+    return sum(share * each for share, each in zip(shares, taken, strict=True)) / sum(taken)
+
+
+def draw(results: Results, gains, fastest: Mapping[int, str], shapes) -> str:
+    """A row a format: GB/s of weights, their share of the bandwidth, and the gain over the fastest dense one."""
+    first = results[(FEWEST,)]
+    rows = []
+    for name in gains:
+        cells = []
+        for num in fastest:
+            found = results[(num,)]
+            share = share_of([found.laps[f"{name} | {shape}"] for shape in shapes])
+            rate = found.counters[f"bytes, {name}"] / seconds(results, name, shapes, num)
+            shown = "" if share is None else f"{share:.0%}"
+            cells.append(f"{rate / 1e9:.1f} {shown:>4} {gains[name][num].value:.2f}x")
+        rows.append([name, *cells, f"{first.counters[f'error, {name}']:.1e}", first.notes[f"kernel, {name}"]])
+    header = ["format", *(f"M = {num}" for num in fastest), "error", "kernel"]
+    return (
+        "GB/s of weights, their share of the memory bandwidth, and the gain over the fastest dense product; "
+        "all shapes together\n" + pictures.table(header, rows)
+    )

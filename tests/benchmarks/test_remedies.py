@@ -9,12 +9,16 @@ import torch
 from bench_utils.claim import Outcome
 from bench_utils.inference import remedies
 from bench_utils.inference.kernel_choice import Choice
+from bench_utils.inference.kernels import INT8_TOKEN
 from bench_utils.inference.projections import Readers, layer_readers
 from bench_utils.models import loading
 from bench_utils.models.facts import UnknownCacheError
 from benchmarks.quality import bench_remedies
 from benchmarks.quality.bench_remedies import EIGHT, FOUR, REMEDIES, ClaimRemedies
 from tests.benchmarks.support import lapped, run, verdict
+from tests.kernels_here import needs_mark
+
+pytestmark = needs_mark(INT8_TOKEN, dtype=torch.float32)
 
 
 @pytest.mark.parametrize("bits", [EIGHT, FOUR])

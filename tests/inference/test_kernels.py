@@ -24,8 +24,7 @@ from bench_utils.inference.kernels import (
 )
 from bench_utils.inference.quantizers import UnusableWeightError, quantize, unpack_nibbles
 from bench_utils.settings import NotApplicableError
-
-BF16 = torch.bfloat16
+from tests.kernels_here import BF16, needs
 
 
 @pytest.fixture(autouse=True)
@@ -106,9 +105,24 @@ def test_a_kernel_that_crashes_says_why_in_a_line():
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=lambda kernel: kernel.name)
 def test_every_kernel_of_the_table_is_right_or_does_not_run_here(kernel):
+    """A CPU without VNNI multiplies bytes wrongly, and is refused for it."""
     for dtype in kernel.runs_on.get("cpu", ()):
         fault = fault_of(kernel, "cpu", dtype)
-        assert not fault or fault.startswith("does not run here"), fault
+        assert not fault or fault.startswith(("does not run here", "multiplies wrongly here")), fault
+
+
+def test_the_private_names_are_there():
+    """What torch drops or renames would else pass for something that this machine lacks."""
+    assert all(hasattr(torch, name) for name in ("_int_mm", "_weight_int8pack_mm", "_weight_int4pack_mm"))
+    assert all(
+        hasattr(torch.ops.aten, name)
+        for name in (
+            "_convert_weight_to_int4pack_for_cpu",
+            "_weight_int4pack_mm_for_cpu",
+            "_convert_weight_to_int4pack",
+        )
+    )
+    assert all(hasattr(torch.ops.quantized, name) for name in ("linear_prepack", "linear_dynamic"))
 
 
 def test_the_first_right_kernel_is_chosen(monkeypatch):
@@ -197,8 +211,7 @@ def test_int_mm_on_cuda_gets_the_shapes_it_needs(monkeypatch):
 @pytest.mark.parametrize("shape", [(64, 128), (20, 50), (33, 64), (7, 31)])
 def test_any_shape_is_multiplied_as_its_dequantized_weight(form, shape):
     """Padded where that is exact; else dequantized. 8-bit activations may be off by half a step each."""
-    if choose(form, "cpu", BF16).kernel is None:
-        pytest.skip(choose(form, "cpu", BF16).lacks)
+    needs(form)
     generator = torch.Generator().manual_seed(3)
     weight, x = torch.randn(shape, generator=generator), torch.randn(5, shape[1], generator=generator).to(BF16)
     kernel, packed = lay_out(weight, form, BF16, "w")
@@ -214,8 +227,7 @@ def test_any_shape_is_multiplied_as_its_dequantized_weight(form, shape):
 
 
 def test_a_shape_that_cannot_be_padded_is_dequantized():
-    if choose(NF4, "cpu", BF16).kernel is None:
-        pytest.skip(choose(NF4, "cpu", BF16).lacks)
+    needs(NF4)
     kernel, packed = lay_out(torch.randn(32, 100), NF4, BF16, "w")
     assert isinstance(kernel, Dequantizing)
     assert kernel.name == "dequantized product"
@@ -223,6 +235,7 @@ def test_a_shape_that_cannot_be_padded_is_dequantized():
 
 
 def test_a_weight_that_is_not_finite_is_named():
+    needs(INT8_TOKEN)
     weight = torch.ones(32, 64)
     weight[3, 5] = float("nan")
     with pytest.raises(UnusableWeightError, match="layer 3 down holds NaN"):
@@ -230,6 +243,7 @@ def test_a_weight_that_is_not_finite_is_named():
 
 
 def test_what_a_kernel_keeps_is_counted():
+    needs(INT8, INT8_TENSOR, INT8_TOKEN)
     weight = torch.randn(64, 128)
     sizes = {form.name: lay_out(weight, form, BF16, "w")[0].num_bytes for form in (INT8, INT8_TENSOR, INT8_TOKEN)}
     assert sizes == {INT8.name: 64 * 128 + 64 * 2, INT8_TENSOR.name: 64 * 128 + 12 * 64, INT8_TOKEN.name: 64 * 132}

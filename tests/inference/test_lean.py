@@ -1,5 +1,7 @@
 """The lean step, held against transformers' own models."""
 
+import copy
+
 import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -11,6 +13,7 @@ from bench_utils.inference.quantized_linear import quantized_copy
 from bench_utils.models.facts import UnknownCacheError
 from bench_utils.settings import NotApplicableError
 from tests.conftest import VOCAB, tiny_config
+from tests.kernels_here import BF16, needs
 
 SHAPE = {
     **{"vocab_size": VOCAB, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3},
@@ -63,6 +66,7 @@ def test_it_chooses_the_tokens_of_decoding_without_a_cache():
 @torch.inference_mode()
 def test_quantized_projections_are_those_of_the_model_quantized_one_by_one():
     """Rows are quantized each for itself: side by side they stay what they were."""
+    needs(INT8_TOKEN, dtype=torch.float32)
     model = model_of(tiny_config(attention_bias=True), torch.float32)
     decoder = LeanDecoder(model, max_tokens=8, make=quantizing(INT8_TOKEN, torch.float32))
     reference = quantized_copy(model, INT8_TOKEN)
@@ -81,6 +85,7 @@ def test_its_bytes_are_the_models(is_tied):
 
 
 def test_a_quantized_head_leaves_the_embedding_beside_it():
+    needs(INT8_TOKEN, dtype=torch.float32)
     model = model_of(tiny_config(), torch.float32)
     decoder = LeanDecoder(model, max_tokens=4, make_head=quantizing(INT8_TOKEN, torch.float32))
     assert decoder.resident_bytes - decoder.num_bytes == model.get_input_embeddings().weight.nbytes
@@ -98,5 +103,29 @@ def test_another_architecture_is_named():
         LeanDecoder(model_of(config), max_tokens=4)
 
 
-def test_a_dense_map_counts_its_weight():
+def test_a_dense_map_counts_its_weight_and_bias():
     assert Dense(torch.ones(3, 5)).num_bytes == 60
+    assert Dense(torch.ones(3, 5), torch.ones(3)).num_bytes == 72
+
+
+@pytest.mark.parametrize("name", ["qwen2 (biases of q, k, v)", "qwen3 (norms of heads)", "llama with biases"])
+def test_its_bytes_are_the_models_with_biases_and_norms_of_heads(name):
+    model = model_of(CONFIGS[name])
+    decoder = LeanDecoder(model, max_tokens=4)
+    assert decoder.resident_bytes == sum(p.nbytes for p in model.parameters())
+
+
+@torch.inference_mode()
+def test_it_quantizes_from_the_finer_weights():
+    needs(INT8_TOKEN)
+    wide = model_of(tiny_config(), torch.float32)
+    model = copy.deepcopy(wide).to(torch.bfloat16)
+    kept = []
+
+    def keeping(weight, bias, name):
+        kept.append(weight.dtype)
+        return quantizing(INT8_TOKEN, torch.bfloat16)(weight, bias, name)
+
+    LeanDecoder(model, max_tokens=4, make=keeping, weights_of=wide)
+    assert set(kept) == {torch.float32}
+    assert LeanDecoder(model, max_tokens=4, make=keeping, weights_of=wide).step(torch.tensor([3]), 0).dtype is BF16

@@ -6,7 +6,6 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from bench_utils.inference.kernel_choice import choose
 from bench_utils.inference.kernels import INT4, INT8, INT8_TOKEN
 from bench_utils.inference.projections import projections
 from bench_utils.inference.quantized_linear import (
@@ -18,8 +17,8 @@ from bench_utils.inference.quantized_linear import (
 )
 from bench_utils.inference.quantizers import UnusableWeightError, quantize
 from tests.conftest import tiny_config
+from tests.kernels_here import BF16, needs
 
-BF16 = torch.bfloat16
 TINY_GPT2 = {"n_embd": 32, "n_layer": 2, "n_head": 2, "vocab_size": 64, "n_positions": 32}
 FAMILIES = {
     "llama": tiny_config(),
@@ -37,11 +36,6 @@ def model_of(config, dtype=BF16):
     return model
 
 
-def needs(form):
-    if choose(form, "cpu", BF16).kernel is None:
-        pytest.skip(choose(form, "cpu", BF16).lacks)
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("form", [INT8, INT4], ids=lambda form: form.name)
 @torch.inference_mode()
@@ -49,14 +43,15 @@ def test_it_computes_as_the_dequantized_model(family, form):
     needs(form)
     model, ids = model_of(FAMILIES[family]), torch.arange(12)[None]
     found = quantized_copy(model, form)(ids).logits.double()
-    expected = dequantized_copy(model, form)(ids).logits.double()
-    own = copy.deepcopy(dequantized_copy(model, form)).float()(ids).logits.double()
+    expected = dequantized_copy(model, form.scheme_for(BF16))(ids).logits.double()
+    own = copy.deepcopy(dequantized_copy(model, form.scheme_for(BF16))).float()(ids).logits.double()
     rounding = float((expected - own).abs().max())
     assert float((found - own).abs().max()) <= 4 * rounding
     assert float((expected - model(ids).logits.double()).abs().max()) > rounding, "nothing was quantized"
 
 
 def test_the_rest_is_shared_and_the_model_is_left_as_it_was():
+    needs(INT8_TOKEN)
     model = model_of(tiny_config())
     before = {name: parameter.clone() for name, parameter in model.named_parameters()}
     shared = quantized_copy(model, INT8_TOKEN)
@@ -68,6 +63,7 @@ def test_the_rest_is_shared_and_the_model_is_left_as_it_was():
 
 
 def test_resident_bytes_are_codes_scales_and_what_stays():
+    needs(INT8_TOKEN)
     model = model_of(tiny_config())
     projected = {name: weight.shape for name, weight in projections(model)}
     others = sum(p.nbytes for name, p in model.named_parameters() if name.removesuffix(".weight") not in projected)
@@ -78,6 +74,7 @@ def test_resident_bytes_are_codes_scales_and_what_stays():
 
 @torch.inference_mode()
 def test_it_quantizes_from_the_finer_weights():
+    needs(INT8_TOKEN)
     wide = model_of(tiny_config(), torch.float32)
     model = model_of(tiny_config())
     name, weight = next(projections(wide))
@@ -89,13 +86,14 @@ def test_it_quantizes_from_the_finer_weights():
 @torch.inference_mode()
 def test_the_head_can_be_part_of_the_reference():
     model = model_of(tiny_config())
-    reference = dequantized_copy(model, INT8, head=INT8)
+    reference = dequantized_copy(model, INT8.scheme_for(BF16), head=INT8.scheme_for(BF16))
     expected = quantize(model.get_output_embeddings().weight, INT8.scheme_for(BF16)).dequantize().to(BF16)
     assert torch.equal(reference.get_output_embeddings().weight, expected)
     assert reference.get_input_embeddings().weight is model.get_input_embeddings().weight
 
 
 def test_a_weight_that_is_not_finite_is_named():
+    needs(INT8_TOKEN)
     model = model_of(tiny_config())
     with torch.no_grad():
         model.get_submodule("model.layers.1.mlp.down_proj").weight[0, 0] = float("inf")

@@ -8,7 +8,7 @@ import torch
 
 from bench_utils.inference import kernels
 from bench_utils.inference.gptq import gptq, hessian
-from bench_utils.inference.kernels import quantize_tokens
+from bench_utils.inference.kernels import INT8_TOKEN, quantize_tokens
 from bench_utils.inference.quantizers import (
     INT4_ASYMMETRIC,
     INT4_GROUPS,
@@ -26,6 +26,7 @@ from bench_utils.inference.remedies import (
     quantize_whole,
     smoothing_scales,
 )
+from tests.kernels_here import needs
 
 GENERATOR_SEED = 11
 
@@ -46,6 +47,7 @@ def activations(random, num_tokens=96, columns=64, outliers=(3, 40)):
 
 
 def test_int8_products_are_those_of_the_values_that_the_codes_stand_for(random):
+    needs(INT8_TOKEN, dtype=torch.float32)
     x, weight = activations(random)
     for per_row, quantized in ((True, quantize_tokens(x)), (False, quantize_whole(x))):
         held = Int8Weight.of(weight, per_row=per_row)
@@ -99,6 +101,7 @@ def test_an_outlier_reaches_six_either_way_in_any_token(random, reach, is_one):
 
 
 def test_llm_int8_has_less_error_than_int8(random):
+    needs(INT8_TOKEN, dtype=torch.float32)
     x, weight = activations(random)
     held, exact = Int8Weight.of(weight, per_row=True), x @ weight.t()
     plain = (held.multiply(*quantize_tokens(x)) - exact).norm()
@@ -107,6 +110,7 @@ def test_llm_int8_has_less_error_than_int8(random):
 
 def test_llm_int8_is_that_of_bitsandbytes(random):
     """Its Linear8bitLt in eval(), which rounds to float16 three times on the way, by half a spacing each."""
+    needs(INT8_TOKEN, dtype=torch.float32)
     library = pytest.importorskip("bitsandbytes") and kernels.bitsandbytes()
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)
     x, weight = activations(random)
