@@ -5,6 +5,7 @@ Loaded in every pytest run of the environment, so nothing heavy is imported unti
 
 import sys
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,14 +35,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--claims-profile", metavar="PROFILE", help=f"{' or '.join(PROFILES)} (default full)")
     add("--claims-machine", metavar="NAME", help="name of this machine's folder below results/")
     add("--claims-trace", metavar="FILE", help="requests for C2: a CSV file of arrival_s,num_prompt,num_tokens")
+    add("--claims-corpus", metavar="FILE", help="a UTF-8 text for E1 and E3 instead of the book")
+    add("--claims-questions", metavar="FILE", help='JSON lines for E2: {"question": "...", "answers": ["..."]}')
     add("--claims-resume", action="store_true", help="finish the newest unfinished run of the same kind")
     add("--strict-claims", action="store_true", help="a physical claim that does not hold fails the run")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Refuse bad choices before anything is collected."""
-    names = ("model", "device", "dtype", "profile", "machine", "trace")
-    chosen = {name: config.getoption(f"--claims-{name}") for name in names}
+    chosen = {field.name: config.getoption(f"--claims-{field.name}") for field in fields(Settings)}
     try:
         config.stash[_SETTINGS] = from_environ(chosen=chosen)
     except ChoiceError as error:

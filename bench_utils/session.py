@@ -21,17 +21,21 @@ from bench_utils.lab import first_line, open_lab
 from bench_utils.measure import machine
 from bench_utils.measure.measurement import Measurement, Param, Validity
 from bench_utils.measure.sampler import Budget
-from bench_utils.models import sources
+from bench_utils.models import battery, corpus, sources
+from bench_utils.models.battery import QuestionError
+from bench_utils.models.corpus import CorpusError
 from bench_utils.models.errors import AssetError, ModelLoadError
 from bench_utils.models.sources import ModelIdentity
 from bench_utils.progress import CaseProgress, FetchProgress, steps
 from bench_utils.pytest_plugin import COUNTED_ONLY, replay
-from bench_utils.settings import ChoiceError, Settings
+from bench_utils.settings import FILES, ChoiceError, Settings
 from bench_utils.verdict import Outcome, Verdict, case_key
 
 # pytest-benchmark's own defaults: a value that differs from them was chosen by the user.
 _DEFAULT_MIN_ROUNDS, _DEFAULT_MAX_TIME_S = 5, 1.0
 _WIDTH_WITHOUT_TERMINAL = 140
+# What says by itself what is wrong and what to do.
+_REFUSALS = (ChoiceError, AssetError, ModelLoadError, RecordError, TraceError, CorpusError, QuestionError)
 
 
 class PreparationError(RuntimeError):
@@ -78,7 +82,7 @@ class ClaimsSession:
             expected = dict.fromkeys(keys, 0.0)
             if self._is_timing:
                 self._open_journal(results, expected, located.identity, inputs)
-        except (ChoiceError, AssetError, ModelLoadError, RecordError, TraceError, OSError, MemoryError) as error:
+        except (*_REFUSALS, OSError, MemoryError) as error:
             raise PreparationError(str(error)) from error
         placement = self.lab.placement
         self._say(f"{self._settings.model} in {placement.dtype_name} on {placement.device} ({placement.why})")
@@ -228,15 +232,16 @@ def _checked_inputs(settings: Settings) -> dict[str, str]:
     """The user's own files by digest, each read once to its end before anything is measured.
 
     Raises:
-        TraceError: with the line that is wrong.
+        TraceError, CorpusError, QuestionError: with what is wrong, and in which line.
     """
-    if not settings.trace:
-        return {}
-    path = Path(settings.trace)
-    for _ in read_trace(path):
-        pass
-    with path.open("rb") as file:
-        return {"trace": hashlib.file_digest(file, "sha256").hexdigest()}
+    if settings.trace:
+        for _ in read_trace(Path(settings.trace)):
+            pass
+    if settings.corpus:
+        corpus.read(settings)
+    battery.read(settings)
+    given = {name: getattr(settings, name) for name in FILES if getattr(settings, name)}
+    return {name: hashlib.sha256(Path(path).read_bytes()).hexdigest() for name, path in given.items()}
 
 
 def _console(config: pytest.Config) -> Console:

@@ -10,6 +10,8 @@ from pathlib import Path
 PROFILES = ("quick", "full")
 DTYPES = ("auto", "float64", "float32", "bfloat16", "float16")
 DEVICES = ("auto", "cpu", "cuda", "mps")
+# The user's own files, by the names of their options.
+FILES = ("trace", "corpus", "questions")
 
 
 class ChoiceError(ValueError):
@@ -38,6 +40,8 @@ class Settings:
     profile: str = "full"
     machine: str = ""
     trace: str = ""
+    corpus: str = ""
+    questions: str = ""
 
     @property
     def is_quick(self) -> bool:
@@ -45,7 +49,7 @@ class Settings:
         return self.profile == "quick"
 
     def checked(self) -> "Settings":
-        """Itself, if every closed choice and the trace file exist; the model's name is checked by `models.catalog`.
+        """Itself, if every closed choice and every file exist; the model's name is checked by `models.catalog`.
 
         Raises:
             ChoiceError: an unknown profile, dtype or device, or a file that is not there.
@@ -60,8 +64,9 @@ class Settings:
             raise ChoiceError(
                 f"machine name {self.machine!r} becomes a folder: use letters, digits, '-', '_' and '.'"
             )
-        if self.trace and not Path(self.trace).is_file():
-            raise ChoiceError(f"there is no trace file {self.trace!r}")
+        for name in FILES:
+            if (path := getattr(self, name)) and not Path(path).is_file():
+                raise ChoiceError(f"there is no {name} file {path!r}")
         return self
 
 

@@ -77,9 +77,11 @@ class _Layer:
         self.output = _together([own.o_proj], f"{name} output", make)
         self.gate_up = _together([own_mlp.gate_proj, own_mlp.up_proj], f"{name} gate and up", make)
         self.down = _together([own_mlp.down_proj], f"{name} down", make)
-        self.head_norm, self.stored_head_norms = None, ()
+        self.head_norm: torch.Tensor | None = None
+        self.stored_head_norms: tuple[torch.Tensor, ...] = ()
         if hasattr(attention, "q_norm"):  # queries and keys are normed head by head: (H + K, D)
-            self.stored_head_norms = q, k = attention.q_norm.weight, attention.k_norm.weight
+            q, k = attention.q_norm.weight, attention.k_norm.weight
+            self.stored_head_norms = q, k
             self.head_norm = torch.stack([q] * self.num_queries + [k] * self.num_kv)
 
     @property

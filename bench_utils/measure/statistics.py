@@ -61,6 +61,33 @@ def median(samples: Sequence[float]) -> Interval:
     return Interval(middle, float(bounds.low), float(bounds.high))
 
 
+def mean(values: Sequence[float]) -> Interval:
+    """The mean of independent values with its interval (Student's t); all equal, it is that value."""
+    from scipy.stats import ttest_1samp
+
+    average = statistics.fmean(values)
+    if min(values) == max(values):
+        return Interval(average, average, average)
+    bounds = ttest_1samp(values, average).confidence_interval(CONFIDENCE)
+    return Interval(average, float(bounds.low), float(bounds.high))
+
+
+def proportion(num: int, out_of: int) -> Interval:
+    """A share with its Wilson interval."""
+    from scipy.stats import binomtest
+
+    bounds = binomtest(num, out_of).proportion_ci(CONFIDENCE, method="wilson")
+    return Interval(num / out_of, float(bounds.low), float(bounds.high))
+
+
+def mcnemar(num_lost: int, num_won: int) -> float:
+    """How probable flips as uneven as these are where neither side is better (exact, two-sided); 1 without any."""
+    from scipy.stats import binomtest
+
+    total = num_lost + num_won
+    return float(binomtest(num_lost, total).pvalue) if total else 1.0
+
+
 def over_runs(
     num_runs: int, statistic: Callable[[Sequence[int]], Mapping[str, float]], num_resamples: int = 200
 ) -> dict[str, Interval]:

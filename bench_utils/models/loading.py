@@ -1,8 +1,8 @@
 """Loading: a located model becomes one on a device, with its tokenizer where it has one."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,13 @@ class LoadedModel:
     model: Any
     tokenizer: Any | None
     placement: devices.Placement
+    _kept: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    def once(self, key: str, compute: Callable[[], Any]) -> Any:
+        """What `compute` gives, kept as long as the model is: for claims and cases that need the same of it."""
+        if key not in self._kept:
+            self._kept[key] = compute()
+        return self._kept[key]
 
     @property
     def config(self) -> Any:

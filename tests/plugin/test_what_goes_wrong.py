@@ -164,3 +164,43 @@ def test_a_disk_that_fills_up_gets_the_record_onto_the_terminal(suite, pytester,
     result = suite()
     result.assert_outcomes(passed=5)
     result.stdout.fnmatch_lines(["*could not be written*No space left*", '*"schema_version": 1*', '*"T2[[]2]"*'])
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "content", "message"),
+    [
+        ("--claims-corpus", "mine.txt", b"\xff\xfe", "*corpus mine.txt is not UTF-8*"),
+        ("--claims-corpus", "mine.txt", b"  ", "*corpus mine.txt is empty*"),
+        (
+            "--claims-questions",
+            "mine.jsonl",
+            b'{"question": "a?", "answers": ["b"]}\n{"a": 1}',
+            "*mine.jsonl line 2:*",
+        ),
+    ],
+)
+def test_a_text_or_a_question_that_cannot_be_used_ends_the_run_before_any_case(
+    suite, pytester, option, name, content, message
+):
+    (Path(pytester.path) / name).write_bytes(content)
+    result = suite(f"{option}={name}")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([message])
+    assert "1/5" not in result.stdout.str()
+
+
+@pytest.mark.parametrize("option", ["--claims-corpus", "--claims-questions"])
+def test_a_file_that_is_not_there_is_named(suite, option):
+    result = suite(f"{option}=nowhere")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines([f"*there is no {option.removeprefix('--claims-')} file 'nowhere'*"])
+
+
+def test_texts_and_questions_are_in_the_record_by_their_digests(suite, pytester):
+    (Path(pytester.path) / "mine.txt").write_text("a text")
+    (Path(pytester.path) / "mine.jsonl").write_text('{"question": "a?", "answers": ["b"]}')
+    suite("--claims-corpus=mine.txt", "--claims-questions=mine.jsonl")
+    assert {name: len(digest) for name, digest in only_record(pytester).inputs.items()} == {
+        "corpus": 64,
+        "questions": 64,
+    }
