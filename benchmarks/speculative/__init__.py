@@ -1,0 +1,1 @@
+"""Section F of the ledger: speculative decoding."""

@@ -1,0 +1,174 @@
+"""F2. Greedy speculative decoding gives the target's own tokens, and pays where the draft is cheap and often right.
+
+Timed, in turn within one run: plain decoding; the same tokens by speculation with a draft of 1, 2, 4 and 8 tokens;
+a step of the draft; and passes of the target over as many tokens as it then verifies. Prompts are filled outside
+the timer. Drafts: the target itself, quantized, in the lean loop; and prompt lookup, which costs nothing. Exact:
+every token is the target's own choice, near ties excepted. The speedup is predicted from the measured acceptance,
+the draft's cost and the cost of verifying.
+"""
+
+import copy
+from dataclasses import replace
+
+import torch
+
+from bench_utils import pictures
+from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
+from bench_utils.devices import demand_memory
+from bench_utils.inference import agreement
+from bench_utils.inference.kernel_choice import choose
+from bench_utils.inference.kernels import INT4, INT8
+from bench_utils.inference.lean import LeanDecoder, quantizing
+from bench_utils.inference.speculation import (
+    LeanScorer,
+    ModelDraft,
+    ModelScorer,
+    PromptLookup,
+    Proposal,
+    expected_speedup,
+    speculate,
+)
+from bench_utils.measure.sampler import Budget
+from bench_utils.models import facts, loading, prompts
+
+LOOKUP = "prompt lookup"
+FORMS = {form.name: form for form in (INT8, INT4)}
+NUM_PROMPT, NUM_TOKENS = 64, 24
+NUM_DRAFTED = (1, 2, 4, 8)
+PLAIN, DRAFT_STEP = "plain", "draft step"
+HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+# The target, its finer self to quantize from and to check by, and the draft, in float32 copies of the model.
+COPIES = 4
+
+
+class NoDraft:
+    """Proposes nothing: plain decoding, by the very same loop."""
+
+    def propose(self, sequence, num_tokens):
+        return Proposal([])
+
+
+class ClaimGreedyOutput(Claim):
+    id = "F2"
+    title = "greedy speculation keeps the tokens, and may pay"
+    chapter = "exact"
+    tracked = {"num_passes": "passes"}
+
+    param_names = ["draft"]
+    params = [[*FORMS, LOOKUP]]
+
+    @torch.inference_mode()
+    def setup(self, draft):
+        loaded = loading.load_float32(self.lab.settings)
+        facts.demand_dense(loaded.config)
+        placement = self.lab.placement
+        half = placement.dtype_name if placement.dtype_name in HALVES else next(iter(HALVES))
+        if draft in FORMS and (choice := choose(FORMS[draft], placement.device.type, HALVES[half])).kernel is None:
+            self.not_applicable(f"{draft}: {choice.lacks}")
+        demand_memory(COPIES * loaded.weight_bytes, placement.device, "target and draft")
+        self.model = copy.deepcopy(loaded.model).to(HALVES[half])
+        self.prompt = prompts.prompt_ids(loaded, NUM_PROMPT)
+        self.tokens = self.prompt[0].tolist()
+        self.target = ModelScorer(self.model)
+        self.target.feed(self.tokens[:-1])
+        self.scorer, self.draft = None, PromptLookup()
+        if draft in FORMS:
+            make = quantizing(FORMS[draft], HALVES[half])
+            decoder = LeanDecoder(
+                self.model,
+                max_tokens=NUM_PROMPT + NUM_TOKENS + max(NUM_DRAFTED),
+                make=make,
+                make_head=make,
+                weights_of=loaded.model,
+            )
+            self.scorer = LeanScorer(decoder, placement.device)
+            self.draft = ModelDraft(self.scorer)
+            self.draft.propose(self.tokens, 1)
+
+    def _generate(self, draft, num_drafted):
+        found = speculate(
+            self.target, draft, self.tokens, NUM_TOKENS, num_drafted=num_drafted, num_held=NUM_PROMPT - 1
+        )
+        self.target.forget(NUM_TOKENS)
+        return found
+
+    @torch.inference_mode()
+    def run(self, draft):
+        found = {}
+        with self.lab.laps.lap(PLAIN):
+            found[PLAIN] = self._generate(NoDraft(), 0)
+        for num_drafted in NUM_DRAFTED:
+            with self.lab.laps.lap(f"g = {num_drafted}"):
+                found[f"g = {num_drafted}"] = self._generate(self.draft, num_drafted)
+        for num_tokens in (1, *(num + 1 for num in NUM_DRAFTED)):
+            with self.lab.laps.lap(f"pass over {num_tokens}"):
+                self.target.feed(self.tokens[-1:] * num_tokens)
+            self.target.forget(num_tokens)
+        if self.scorer is not None:
+            with self.lab.laps.lap(DRAFT_STEP):
+                self.scorer.feed(self.tokens[-1:])
+            self.scorer.forget(1)
+        return found
+
+    @torch.inference_mode()
+    def check(self, output, draft):
+        for name, found in output.items():
+            assert len(found.tokens) == NUM_TOKENS, f"{name} made {len(found.tokens)} tokens"
+        every = [torch.tensor([found.tokens], device=self.prompt.device) for found in output.values()]
+        self.num_ties = agreement.assert_greedy(self.model, [(self.prompt, tokens) for tokens in every])
+
+    def counters(self, output, draft) -> Mapping[str, float]:
+        counted = {
+            "num_near_ties": self.num_ties,
+            "num_passes": sum(len(found.rounds) for found in output.values()),
+        }
+        for name, found in output.items():
+            if name != PLAIN:
+                counted[f"acceptance, {name}"] = found.acceptance
+                counted[f"passes, {name}"] = len(found.rounds)
+                counted[f"proposed, {name}"] = sum(proposed for proposed, _ in found.rounds)
+        return counted
+
+    def notes(self, output, draft) -> Mapping[str, str]:
+        return {f"tokens, {name}": " ".join(map(str, found.tokens)) for name, found in output.items()}
+
+    def budget(self, default: Budget) -> Budget:
+        return replace(default, max_time_s=min(5.0, default.max_time_s))  # seconds a run
+
+    def teardown(self, draft):
+        self.model = self.target = self.scorer = self.draft = None
+
+    def verdict(self, results: Results) -> Verdict:
+        results.samples_s(*min(results.usable()))
+        words, rows, figures = [], [], {}
+        for (draft,), found in results.usable().items():
+            speedups = {num: results.paired_ratio(PLAIN, f"g = {num}", draft) for num in NUM_DRAFTED}
+            cost = results.paired_ratio(DRAFT_STEP, "pass over 1", draft).value if DRAFT_STEP in found.laps else 0.0
+            for num, speedup in speedups.items():
+                verified = results.paired_ratio(f"pass over {num + 1}", "pass over 1", draft).value
+                accepted = found.counters[f"acceptance, g = {num}"]
+                # What a draft really proposed: prompt lookup often has nothing to offer.
+                drafted = found.counters[f"proposed, g = {num}"] / found.counters[f"passes, g = {num}"]
+                predicted = expected_speedup(accepted, drafted, cost, 1 + (verified - 1) * drafted / num)
+                cells = [
+                    f"{accepted:.2f}",
+                    f"{cost:.2f}",
+                    f"{verified:.2f}",
+                    f"{predicted:.2f}x",
+                    speedup.format(".2f", "x"),
+                ]
+                rows.append([f"{draft}, g = {num}", *cells])
+                figures[f"{draft}, g = {num}"] = speedup
+            best, worst = (choice(speedups, key=lambda num: speedups[num].value) for choice in (max, min))
+            words.append(
+                f"{draft}: best g = {best}, {speedups[best].format('.2f', 'x')}; worst g = {worst}, "
+                f"{speedups[worst].format('.2f', 'x')}"
+            )
+        ties = sum(each.counters["num_near_ties"] for each in results.usable().values())
+        return Verdict(
+            Outcome.HOLDS,
+            measured=f"every token the target's own, {ties:.0f} by a near tie; against plain decoding "
+            + "; ".join(words),
+            picture=pictures.table(["draft", "acceptance", "cost c", "verifying", "predicted", "measured"], rows),
+            figures=figures,
+        )
