@@ -15,6 +15,5 @@ class Words:
         assert return_dict
         return {"input_ids": [1, *(len(word) for word in messages[0]["content"].split()), 3]}
 
-    def decode(self, tokens, skip_special_tokens):
-        assert skip_special_tokens
-        return " ".join(f"w{token}" for token in tokens)
+    def decode(self, tokens, skip_special_tokens=False):
+        return " ".join(f"w{token}" for token in tokens if not (skip_special_tokens and token == self.eos_token_id))
