@@ -65,7 +65,8 @@ def render(lines: Sequence[Line], caption: str) -> RenderableType:
 def by_scheme(lines: Sequence[Line]) -> str:
     """What several claims say of the same schemes, as one table; '' where none says anything."""
     rows: dict[str, dict[str, str]] = {}
-    for line in lines:
+    # Whoever knows most schemes says in which order they stand.
+    for line in sorted(lines, key=lambda line: -len(line.verdict.by_scheme)):
         for scheme, cells in line.verdict.by_scheme.items():
             rows.setdefault(scheme, {}).update(cells)
     columns = list(dict.fromkeys(column for cells in rows.values() for column in cells))

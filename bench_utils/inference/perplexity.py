@@ -8,7 +8,7 @@ import torch
 
 from bench_utils.inference.decode import full_pass
 
-# Rows of logits that are widened to float64 at a time: no more of them than that is ever held.
+# Rows of logits that are widened at a time: no more of them than that is ever held.
 _ROWS = 64
 
 
@@ -59,7 +59,9 @@ class Protocol:
 
 @torch.inference_mode()
 def token_losses(model: Any, ids: torch.Tensor, protocol: Protocol) -> torch.Tensor:
-    """-ln p of every scored token of a text (1, T), in float64: (num_scored,). Perplexity is exp of their mean.
+    """-ln p of every scored token of a text (1, T): (num_scored,) in float64. Perplexity is exp of their mean.
+
+    Each is made in float32 at least, which has it to about 1e-5.
 
     Raises:
         NotFiniteError: naming the layer where numbers ended.
@@ -70,8 +72,9 @@ def token_losses(model: Any, ids: torch.Tensor, protocol: Protocol) -> torch.Ten
         logits = full_pass(model, window)[0]  # (T, V)
         for row in range(first - start, end - start, _ROWS):
             targets = window[0, row : row + _ROWS]
-            before = logits[row - 1 : row - 1 + len(targets)].double()
-            losses.append(before.logsumexp(1) - before.gather(1, targets[:, None])[:, 0])
+            before = logits[row - 1 : row - 1 + len(targets)]
+            before = before.to(torch.promote_types(before.dtype, torch.float32))
+            losses.append((before.logsumexp(1) - before.gather(1, targets[:, None])[:, 0]).double())
         if not bool(losses[-1].isfinite().all()):
             raise NotFiniteError(f"logits are not finite from {first_not_finite(model, window)} on")
     return torch.cat(losses).cpu()

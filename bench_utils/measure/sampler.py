@@ -19,7 +19,7 @@ class Budget:
     min_samples: int = 7
     floor_samples: int = 3
     max_samples: int = 200
-    min_time_s: float = 1.0
+    min_time_s: float = 0.7
     max_time_s: float = 10.0
     warm_time_s: float = 0.0
     min_sample_s: float = 1e-3

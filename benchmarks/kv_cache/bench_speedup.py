@@ -69,7 +69,7 @@ class ClaimSpeedup(Claim):
 
     def budget(self, default: Budget) -> Budget:
         # Seconds a run: fewer samples than a step would get, enough for a ratio far from one.
-        return replace(default, min_samples=5, max_time_s=min(6.0, default.max_time_s * 2))
+        return replace(default, min_samples=5, max_time_s=min(4.0, default.max_time_s * 2))
 
     def verdict(self, results: Results) -> Verdict:
         lengths = [n for n in LENGTHS if (CACHED, n) in results.usable()] or LENGTHS

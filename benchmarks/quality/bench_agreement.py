@@ -117,7 +117,7 @@ class ClaimAgreement(Claim):
             middle, far = quantiles(kl, n=2)[0], quantiles(kl, n=20)[-1]
             cells[name] = {
                 "agreement": f"{num[name]} of {total[name]} [{shares[name].low:.2f}, {shares[name].high:.2f}]",
-                "KL mean, median, 95 %": f"{fmean(kl):.2g}, {middle:.2g}, {far:.2g}",
+                "KL: mean, median, 95 %": f"{fmean(kl):.2g}, {middle:.2g}, {far:.2g}",
             }
         return Verdict(
             outcome,

@@ -89,7 +89,7 @@ class ClaimBattery(Claim):
                 share = statistics.proportion(sum(answered), len(answered))
                 cell = f"{sum(answered)} of {len(answered)} [{share.low:.2f}, {share.high:.2f}]"
                 if scheme != REFERENCE:
-                    cell += f", {told_apart(right[REFERENCE], answered)}"
+                    cell += " real" if p_of(right[REFERENCE], answered) < REAL else " noise"
                 cells.setdefault(scheme, {})[f"battery, {decoding}"] = cell
             one, other = (right.get(scheme.name) for scheme in ALIKE)
             if one is not None and other is not None:

@@ -153,5 +153,7 @@ def cells_of(results: Results, scheme: str, ratio: Interval | None) -> dict[str,
     """A scheme's cells of the common table."""
     counted = results[(scheme,)].counters
     bits = f"{counted['bits_per_weight']:.2f}" if "bits_per_weight" in counted else "-"
-    to_reference = ratio.format(".4g", "x") if ratio else "-"
-    return {"bits": bits, "perplexity": f"{counted['perplexity']:,.2f}", "to the reference": to_reference}
+    to_reference = ratio.format(".3f" if ratio.value < 1_000 else ".2g", "x") if ratio else "-"
+    perplexity = counted["perplexity"]
+    shown = f"{perplexity:.2f}" if perplexity < 10_000 else f"{perplexity:.3g}"
+    return {"bits": bits, "perplexity": shown, "to the reference": to_reference}

@@ -277,8 +277,8 @@ def cells_of(results: Results) -> dict[str, dict[str, str]]:
     schemes = {FLOAT32: "reference"} | {form.name: form.scheme.name for form in OF_TRANSFORMERS}
     return {
         schemes[name]: {
-            "step ms": f"{1e3 * median(lap.samples_s) / found.counters['num_steps']:.1f}",
-            "resident MB": f"{found.counters[f'bytes, {name}'] / 1e6:.0f}",
+            "ms": f"{1e3 * median(lap.samples_s) / found.counters['num_steps']:.1f}",
+            "MB": f"{found.counters[f'bytes, {name}'] / 1e6:.0f}",
         }
         for name, lap in found.laps.items()
         if name in schemes

@@ -219,7 +219,7 @@ def test_e2_holds_where_a_collapse_is_all_that_can_be_told(worded):
     assert judged.outcome is Outcome.HOLDS
     assert "12 NF4 block 64 and 13 int4 group 128, 0 lost, 1 won: noise (p = 1)" in judged.measured
     assert "13 the reference and 0 int4 tensor, 13 lost, 0 won: real (p = 0.00024)" in judged.measured
-    assert judged.by_scheme["int4 tensor"]["battery, greedy"].startswith("0 of 16 [0.00, 0.19]")
+    assert judged.by_scheme["int4 tensor"]["battery, greedy"].startswith("0 of 16 [0.00, 0.19] real")
 
 
 @pytest.mark.parametrize("changes", [{"int4 tensor": 12}, {"int4 tensor": 0, NF4: 3}])
