@@ -34,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--claims-dtype", metavar="DTYPE", help=f"{', '.join(DTYPES)} (default auto)")
     add("--claims-profile", metavar="PROFILE", help=f"{' or '.join(PROFILES)} (default full)")
     add("--claims-machine", metavar="NAME", help="name of this machine's folder below results/")
+    add("--claims-draft", metavar="NAME", help="a smaller model that drafts for F2; it must share the tokenizer")
     add("--claims-trace", metavar="FILE", help="requests for C2: a CSV file of arrival_s,num_prompt,num_tokens")
     add("--claims-corpus", metavar="FILE", help="a UTF-8 text for E1 and E3 instead of the book")
     add("--claims-questions", metavar="FILE", help='JSON lines for E2: {"question": "...", "answers": ["..."]}')

@@ -70,6 +70,10 @@ class ClaimsSession:
             inputs = _checked_inputs(self._settings)
             with steps(self._console, f"preparing the model {self._settings.model}"):
                 located = sources.prepare(self._settings.model, FetchProgress(self._console))
+                if self._settings.draft:
+                    draft = sources.prepare(self._settings.draft, FetchProgress(self._console))
+                    sources.demand_same_vocabulary(located, draft)
+                    inputs["draft"] = f"{draft.identity.name} {draft.identity.revision}"
             with steps(self._console, "reading this machine and its limits") as report:
                 self.lab = open_lab(
                     self._settings,

@@ -39,6 +39,7 @@ class Settings:
     dtype: str = "auto"
     profile: str = "full"
     machine: str = ""
+    draft: str = ""
     trace: str = ""
     corpus: str = ""
     questions: str = ""

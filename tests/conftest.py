@@ -21,7 +21,7 @@ def isolated_cache(tmp_path_factory, monkeypatch):
     """Nothing of the user's cache is read or written, and no CLAIMS_* variable of the caller leaks in."""
     folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setattr("platformdirs.user_cache_path", lambda *_names, **_options: folder)
-    for name in ("MODEL", "DEVICE", "DTYPE", "PROFILE", "MACHINE", "TRACE", "CORPUS", "QUESTIONS"):
+    for name in ("MODEL", "DEVICE", "DTYPE", "PROFILE", "MACHINE", "DRAFT", "TRACE", "CORPUS", "QUESTIONS"):
         monkeypatch.delenv(f"CLAIMS_{name}", raising=False)
     return folder
 

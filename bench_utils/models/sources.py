@@ -11,6 +11,7 @@ from bench_utils.cache import cache_dir, write_json
 from bench_utils.models import assets, catalog, conversion
 from bench_utils.models.catalog import Source, SourceKind
 from bench_utils.models.errors import ModelLoadError
+from bench_utils.models.shapes import chapter_config
 
 RANDOM_SEED = 20_240_917
 # What of a hub's repository is ever fetched: weights in safetensors, configuration, tokenizer.
@@ -89,6 +90,27 @@ def embedded_folder(progress: Any = None) -> Path:
     if not conversion.is_whole(conversion.folder_of(gguf, key)):
         assets.ensure(assets.SMOLLM2, progress=progress)
     return conversion.converted(gguf, key)
+
+
+def vocab_size(located: Located) -> int:
+    """How many tokens a model tells apart, by its config."""
+    from transformers import AutoConfig
+
+    if located.folder is None:
+        return int(chapter_config().vocab_size)
+    return int(AutoConfig.from_pretrained(located.folder, trust_remote_code=False).vocab_size)
+
+
+def demand_same_vocabulary(target: Located, draft: Located) -> None:
+    """Refuse a draft that does not speak the target's tokens.
+
+    Raises:
+        ModelLoadError: with both sizes.
+    """
+    sizes = {located.identity.name: vocab_size(located) for located in (target, draft)}
+    if len(set(sizes.values())) > 1:
+        told = " and ".join(f"{name} has {size:,} tokens" for name, size in sizes.items())
+        raise ModelLoadError(f"{told}: a draft must share the target's vocabulary")
 
 
 def gguf_of(model: str) -> Path | None:

@@ -2,9 +2,9 @@
 
 Timed, in turn within one run: plain decoding; the same tokens by speculation with a draft of 1, 2, 4 and 8 tokens;
 a step of the draft; and passes of the target over as many tokens as it then verifies. Prompts are filled outside
-the timer. Drafts: the target itself, quantized, in the lean loop; and prompt lookup, which costs nothing. Exact:
-every token is the target's own choice, near ties excepted. The speedup is predicted from the measured acceptance,
-the draft's cost and the cost of verifying.
+the timer. Drafts: the target itself, quantized, in the lean loop; prompt lookup, which costs nothing; and a smaller
+model where one is given. Exact: every token is the target's own choice, near ties excepted. The speedup is
+predicted from the measured acceptance, the draft's cost and the cost of verifying.
 """
 
 import copy
@@ -29,9 +29,9 @@ from bench_utils.inference.speculation import (
     speculate,
 )
 from bench_utils.measure.sampler import Budget
-from bench_utils.models import facts, loading, prompts
+from bench_utils.models import facts, loading, prompts, sources
 
-LOOKUP = "prompt lookup"
+LOOKUP, GIVEN = "prompt lookup", "given model"
 FORMS = {form.name: form for form in (INT8, INT4)}
 NUM_PROMPT, NUM_TOKENS = 64, 24
 NUM_DRAFTED = (1, 2, 4, 8)
@@ -55,7 +55,12 @@ class ClaimGreedyOutput(Claim):
     tracked = {"num_passes": "passes"}
 
     param_names = ["draft"]
-    params = [[*FORMS, LOOKUP]]
+    params = [[*FORMS, LOOKUP, GIVEN]]
+
+    def skip_reason(self, draft) -> str:
+        return (
+            "no smaller model was given: --claims-draft" if draft == GIVEN and not self.lab.settings.draft else ""
+        )
 
     @torch.inference_mode()
     def setup(self, draft):
@@ -82,8 +87,21 @@ class ClaimGreedyOutput(Claim):
                 weights_of=loaded.model,
             )
             self.scorer = LeanScorer(decoder, placement.device)
+        elif draft == GIVEN:
+            self.scorer = self._given(half)
+        if self.scorer is not None:
             self.draft = ModelDraft(self.scorer)
             self.draft.propose(self.tokens, 1)
+
+    def _given(self, half):
+        """The user's model, in the lean loop where that has its architecture."""
+        settings = self.lab.settings
+        sources.demand_same_vocabulary(sources.locate(settings.model), sources.locate(settings.draft))
+        model = loading.load(replace(settings, model=settings.draft, dtype=half)).model
+        if facts.known_decoder_shape(model.config) is None:
+            return ModelScorer(model)
+        max_tokens = NUM_PROMPT + NUM_TOKENS + max(NUM_DRAFTED)
+        return LeanScorer(LeanDecoder(model, max_tokens=max_tokens), self.lab.placement.device)
 
     def _generate(self, draft, num_drafted):
         found = speculate(
@@ -169,6 +187,16 @@ class ClaimGreedyOutput(Claim):
             Outcome.HOLDS,
             measured=f"every token the target's own, {ties:.0f} by a near tie; against plain decoding "
             + "; ".join(words),
+            by_scheme=accepted_by_scheme(results),
             picture=pictures.table(["draft", "acceptance", "cost c", "verifying", "predicted", "measured"], rows),
             figures=figures,
         )
+
+
+def accepted_by_scheme(results: Results) -> dict[str, dict[str, str]]:
+    """The share of single drafted tokens that stood, beside what E3 says of the same schemes."""
+    return {
+        FORMS[draft].scheme.name: {"accepted as draft": f"{found.counters['acceptance, g = 1']:.2f}"}
+        for (draft,), found in results.usable().items()
+        if draft in FORMS
+    }

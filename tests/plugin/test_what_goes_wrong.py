@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import LlamaForCausalLM
 
 from bench_utils.history import records
+from tests.conftest import tiny_config
 from tests.plugin.support import CLAIMS, only_record
 
 
@@ -204,3 +206,17 @@ def test_texts_and_questions_are_in_the_record_by_their_digests(suite, pytester)
         "corpus": 64,
         "questions": 64,
     }
+
+
+def test_a_draft_of_another_vocabulary_ends_the_run_before_any_case(suite, tiny_folder, tmp_path):
+    LlamaForCausalLM(tiny_config(vocab_size=600)).save_pretrained(tmp_path / "other")
+    result = suite(f"--claims-draft={tmp_path / 'other'}", model=tiny_folder)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*tiny has 640 tokens and other has 600 tokens: a draft must share*"])
+    assert "1/5" not in result.stdout.str()
+
+
+def test_a_draft_that_nobody_knows_is_named(suite, tiny_folder):
+    result = suite("--claims-draft=smolm2", model=tiny_folder)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*unknown model 'smolm2'*Did you mean 'smollm2'?*"])
