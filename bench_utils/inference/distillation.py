@@ -51,19 +51,23 @@ class Vocabulary:
 
 
 @torch.inference_mode()
-def soft_labels(teacher: Any, ids: torch.Tensor, vocabulary: Vocabulary) -> torch.Tensor:
-    """What the teacher says after every token of windows (B, T), over classes: (B, T, C) in float32."""
-    labels = []
+def labels_of(teacher: Any, ids: torch.Tensor, vocabulary: Vocabulary) -> tuple[torch.Tensor, torch.Tensor]:
+    """What the teacher says after every token of windows (B, T), over classes.
+
+    Its distribution (B, T, C) in float32, and the class (B, T) of its first choice among all tokens.
+    """
+    soft, hard = [], []
     for window in ids.split(1):
         logits = full_pass(teacher, window)[0]
         merged = [vocabulary.merge(part.float().softmax(-1)) for part in logits.split(_ROWS)]
-        labels.append(torch.cat(merged).float().cpu())
-    return torch.stack(labels)
+        soft.append(torch.cat(merged).float().cpu())
+        hard.append(vocabulary.classes(logits.argmax(-1)))
+    return torch.stack(soft), torch.stack(hard)
 
 
 def hard_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy against the teacher's first choice, (B, T, C) against its labels (B, T, C)."""
-    return functional.cross_entropy(logits.flatten(0, -2), labels.argmax(-1).flatten())
+    """Cross-entropy of logits (B, T, C) against the teacher's first choice (B, T)."""
+    return functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
 
 
 def soft_loss(temperature: float) -> Loss:
@@ -113,7 +117,7 @@ def train(
     seed: int,
     rate: float = 3e-3,
 ) -> int:
-    """Adam over windows (B, T) drawn by a seed, against labels (B, T, C); the tokens that were seen."""
+    """Adam over windows (B, T) drawn by a seed, against their labels; the tokens that were seen."""
     generator = torch.Generator().manual_seed(seed)
     optimizer = torch.optim.Adam(student.parameters(), lr=rate)
     student.train()
@@ -130,6 +134,10 @@ def train(
 @torch.inference_mode()
 def divergence(student: Any, inputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """KL(teacher | student) at temperature 1, in float64: of every place (B, T)."""
-    own = student(inputs).logits.double().log_softmax(-1)
+    return divergence_of(student(inputs).logits.double().log_softmax(-1), labels)
+
+
+def divergence_of(own: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """The same of log probabilities (..., C), against labels (B, T, C)."""
     p = labels.double()
     return torch.where(p > 0, p * (p.clamp(min=torch.finfo(torch.float64).tiny).log() - own), 0.0).sum(-1)

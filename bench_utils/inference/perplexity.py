@@ -75,8 +75,8 @@ def token_losses(model: Any, ids: torch.Tensor, protocol: Protocol) -> torch.Ten
             before = logits[row - 1 : row - 1 + len(targets)]
             before = before.to(torch.promote_types(before.dtype, torch.float32))
             losses.append((before.logsumexp(1) - before.gather(1, targets[:, None])[:, 0]).double())
-        if not bool(losses[-1].isfinite().all()):
-            raise NotFiniteError(f"logits are not finite from {first_not_finite(model, window)} on")
+            if not bool(losses[-1].isfinite().all()):
+                raise NotFiniteError(f"logits are not finite from {first_not_finite(model, window)} on")
     return torch.cat(losses).cpu()
 
 

@@ -102,6 +102,7 @@ class ModelDraft:
         self._scorer, self._sampling = scorer, sampling
         self._generator = generator if generator is not None else torch.Generator().manual_seed(sampling.seed)
         self._held: list[int] = []
+        self.num_steps = 0  # tokens that were fed, all proposals together
 
     def propose(self, sequence: Sequence[int], num_tokens: int) -> Proposal:
         """What was held and does not begin the sequence is forgotten first: drafts that were rejected."""
@@ -111,6 +112,7 @@ class ModelDraft:
         self._scorer.forget(len(self._held) - same)
         self._held = list(sequence)
         logits = self._scorer.feed(sequence[same:])[-1]
+        self.num_steps += len(sequence) - same
         tokens, drawn_from = [], []
         for index in range(num_tokens):
             if self._sampling.is_greedy:
@@ -121,6 +123,7 @@ class ModelDraft:
             tokens.append(token)
             if index < num_tokens - 1:  # the last one is fed when, and if, it was accepted
                 logits = self._scorer.feed([token])[-1]
+                self.num_steps += 1
                 self._held.append(token)
         return Proposal(tokens, torch.stack(drawn_from) if drawn_from else None)
 
@@ -129,7 +132,7 @@ class PromptLookup:
     """The free draft: what followed the last few tokens when they stood here before."""
 
     def __init__(self, longest: int = 3) -> None:
-        self._longest = longest
+        self._longest, self.num_steps = longest, 0
 
     def propose(self, sequence: Sequence[int], num_tokens: int) -> Proposal:
         """The tokens after the latest earlier place of the longest ending that has one."""

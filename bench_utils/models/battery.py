@@ -2,6 +2,7 @@
 
 import json
 import re
+import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +23,11 @@ class Question(NamedTuple):
 
     def is_answered_by(self, answer: str) -> bool:
         """Whether one of the answers stands in the text."""
+        # Small figures are figures (H₂O), and 6.7 does not hold a 7.
+        said = unicodedata.normalize("NFKC", answer)
         return any(
-            re.search(rf"(?<!\w){re.escape(accepted)}(?!\w)", answer, re.IGNORECASE) for accepted in self.answers
+            re.search(rf"(?<!\w)(?<!\d[.,]){re.escape(accepted)}(?!\w)(?![.,]\d)", said, re.IGNORECASE)
+            for accepted in self.answers
         )
 
 

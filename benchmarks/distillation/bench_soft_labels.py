@@ -74,7 +74,7 @@ class ClaimSoftLabels(Claim):
             cells = [f"{word.strip()} {p:.4f}" for word, p in likely]
             rows.append([SENTENCES[sentence], *cells, f"{worth[sentence]:.1f}"])
         return Verdict(
-            Outcome.HOLDS if worth.get("milk", max(worth.values())) > 2 else Outcome.DOES_NOT_HOLD,
+            Outcome.HOLDS if results[("milk",)].counters["worth_tokens"] > 2 else Outcome.DOES_NOT_HOLD,
             measured=", ".join(f"{sentence}: worth {tokens:.1f} tokens" for sentence, tokens in worth.items()),
             picture=pictures.table(["sentence", *(f"{place + 1}." for place in range(NUM_SHOWN)), "worth"], rows),
         )

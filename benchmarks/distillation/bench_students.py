@@ -13,9 +13,10 @@ from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
 from bench_utils.inference.distillation import (
     Vocabulary,
     divergence,
+    divergence_of,
     hard_loss,
+    labels_of,
     small_student,
-    soft_labels,
     soft_loss,
     train,
 )
@@ -24,10 +25,12 @@ from bench_utils.models import corpus, facts, loading
 from bench_utils.verdict import UndecidedError, above, all_of
 
 HARD, UNTAUGHT = "hard", "untaught"
+# The same for every place: the mean of all that was taught.
+CONSTANT = "a constant"
 SOFT = {"soft, T = 1": 1.0, "soft, T = 2": 2.0}
 SEEDS = [0, 1, 2, 3, 4]
 NUM_CLASSES, WINDOW = 1_024, 64
-NUM_TRAINED, NUM_HELD_OUT = 64, 16  # windows
+NUM_TRAINED, NUM_HELD_OUT = 48, 12  # windows
 NUM_STEPS, QUICK_STEPS, BATCH = 120, 30, 8
 
 
@@ -50,14 +53,14 @@ class ClaimStudents(Claim):
         facts.demand_dense(loaded.config)
         text = corpus.read(self.lab.settings)
         self.num_steps = QUICK_STEPS if self.lab.settings.is_quick else NUM_STEPS
-        self.inputs, self.labels = loaded.once(f"G3 {text.digest}", lambda: self._lesson(loaded, text))
+        self.inputs, self.labels, self.first = loaded.once(f"G3 {text.digest}", lambda: self._lesson(loaded, text))
 
     def _lesson(self, loaded, text):
-        """Windows of classes (B, T), and what the teacher says after each token (B, T, C)."""
+        """Windows of classes (B, T); the teacher's distribution after each token (B, T, C), its choice (B, T)."""
         num_windows = NUM_TRAINED + NUM_HELD_OUT
         ids = corpus.first_ids(loaded, text, num_windows * WINDOW).view(num_windows, WINDOW)
         vocabulary = Vocabulary.of(ids[:NUM_TRAINED], loaded.config.vocab_size, NUM_CLASSES)
-        return vocabulary.classes(ids), soft_labels(loaded.model, ids, vocabulary)
+        return vocabulary.classes(ids), *labels_of(loaded.model, ids, vocabulary)
 
     def run(self, seed):
         """Of each student the divergence at every held-out place (B, T)."""
@@ -69,16 +72,18 @@ class ClaimStudents(Claim):
             self.num_seen += train(
                 students[name],
                 self.inputs[trained],
-                self.labels[trained],
+                (self.first if name == HARD else self.labels)[trained],
                 loss,
                 num_steps=self.num_steps,
                 batch=BATCH,
                 seed=seed,
             )
-        return {
+        found = {
             name: divergence(student.eval(), self.inputs[held_out], self.labels[held_out])
             for name, student in students.items()
         }
+        constant = self.labels[trained].double().mean((0, 1)).log()
+        return found | {CONSTANT: divergence_of(constant, self.labels[held_out])}
 
     def check(self, output, seed):
         for name, found in output.items():
@@ -96,7 +101,10 @@ class ClaimStudents(Claim):
 
     def verdict(self, results: Results) -> Verdict:
         seeds = sorted(results.usable())
-        kl = {name: [results[seed].counters[f"kl, {name}"] for seed in seeds] for name in (HARD, *SOFT, UNTAUGHT)}
+        kl = {
+            name: [results[seed].counters[f"kl, {name}"] for seed in seeds]
+            for name in (HARD, *SOFT, CONSTANT, UNTAUGHT)
+        }
         if len(seeds) < 2:
             raise UndecidedError(Outcome.INCONCLUSIVE, "one seed has no interval")
         gains = {

@@ -13,7 +13,7 @@ from statistics import fmean
 
 import torch
 
-from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
+from bench_utils.claim import Claim, Mapping, Results, Verdict
 from bench_utils.inference import llama_cpp
 from bench_utils.inference.perplexity import NotFiniteError, Protocol, token_losses
 from bench_utils.inference.projections import projections
@@ -21,7 +21,8 @@ from bench_utils.inference.quantized_linear import dequantized_copy
 from bench_utils.inference.quantizers import INT4_GROUPS, INT4_ROW, INT4_TENSOR, INT8_ROW, INT8_TENSOR, NF4_BLOCKS
 from bench_utils.measure import statistics
 from bench_utils.measure.statistics import Interval
-from bench_utils.models import corpus, loading, sources
+from bench_utils.models import corpus, facts, loading, sources
+from bench_utils.verdict import above, all_of, at_most
 
 REFERENCE, LLAMA_CPP = "reference", "llama.cpp"
 AT_4_BITS = [INT4_TENSOR, INT4_ROW, INT4_GROUPS[128], NF4_BLOCKS[64]]
@@ -55,6 +56,7 @@ class ClaimPerplexity(Claim):
         self.loaded = loading.load_float32(self.lab.settings)
         if self.loaded.identity.is_random:
             self.not_applicable("random weights have learned no text")
+        facts.demand_dense(self.loaded.config)
         self.protocol = QUICK if self.lab.settings.is_quick else PROTOCOL
         self.corpus = corpus.read(self.lab.settings)
         self.ids = corpus.first_ids(self.loaded, self.corpus, self.protocol.num_tokens)
@@ -118,14 +120,13 @@ class ClaimPerplexity(Claim):
             for coarse, fine in pairwise(AT_4_BITS)
         }
         free, destroyed = ratios[INT8_ROW.name], ratios[INT4_TENSOR.name]
-        parts = [free.high < FREE, destroyed.low > DESTROYED]
-        parts += [each.low > 1 for each in order.values()]
+        parts = [at_most(free, FREE), above(destroyed, DESTROYED), *(above(each, 1.0) for each in order.values())]
         real = [name for name, ratio in ratios.items() if not ratio.low <= 1 <= ratio.high]
         noise = [name for name in ratios if name not in real]
         undecided = [f"{a} and {b}" for (a, b), each in order.items() if each.low <= 1 <= each.high]
         perplexities = {name: results[(name,)].counters["perplexity"] for name in (REFERENCE, *found)}
         return Verdict(
-            Outcome.HOLDS if all(parts) else Outcome.INCONCLUSIVE if undecided else Outcome.DOES_NOT_HOLD,
+            all_of(parts),
             measured=f"perplexity {perplexities[REFERENCE]:.2f} of the reference; "
             + ", ".join(f"{perplexities[name]:,.2f} {name}" for name in found)
             + f". Against the reference, real: {', '.join(real) or 'none'}; noise: {', '.join(noise) or 'none'}. "

@@ -12,7 +12,7 @@ from bench_utils.measure.measurement import Measurement
 from bench_utils.models import loading
 from benchmarks.distillation import bench_soft_labels, bench_students, bench_temperature
 from benchmarks.distillation.bench_soft_labels import SENTENCES, ClaimSoftLabels
-from benchmarks.distillation.bench_students import HARD, SEEDS, SOFT, ClaimStudents
+from benchmarks.distillation.bench_students import CONSTANT, HARD, SEEDS, SOFT, ClaimStudents
 from benchmarks.distillation.bench_temperature import TEMPERATURES, ClaimTemperature
 from tests.benchmarks.support import run, run_all, verdict
 from tests.words import Words
@@ -100,7 +100,7 @@ def test_g3_teaches_every_student_the_same_tokens(worded):
     )
     by_window = json.loads(found.notes["kl_by_window"])
     assert {name: len(values) for name, values in by_window.items()} == dict.fromkeys(
-        (HARD, *SOFT, "untaught"), bench_students.NUM_HELD_OUT
+        (HARD, *SOFT, CONSTANT, "untaught"), bench_students.NUM_HELD_OUT
     )
     assert run(ClaimStudents, worded, 2).validity.code == "not-applicable", "the full profile's"
 
@@ -110,9 +110,8 @@ def taught(**kl):
     found = {}
     for seed in SEEDS:
         own = dict.fromkeys(SOFT, 0.01 * (seed % 2))
-        counters = {
-            f"kl, {name}": kl.get(name, 2.0) + 0.1 * seed + own.get(name, 0.0) for name in (HARD, *SOFT, "untaught")
-        }
+        names = (HARD, *SOFT, CONSTANT, "untaught")
+        counters = {f"kl, {name}": kl.get(name, 2.0) + 0.1 * seed + own.get(name, 0.0) for name in names}
         found[(seed,)] = Measurement("G3", {"seed": seed}, counters=counters)
     return found
 

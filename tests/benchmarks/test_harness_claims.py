@@ -59,16 +59,9 @@ def test_s2_measures_real_pairs(lab):
     assert counters["lowest"] <= counters["reported_over_bare"] <= counters["highest"]
 
 
-@pytest.mark.parametrize(
-    ("mapped_s", "dequantized_s", "outcome"),
-    [
-        (0.3, 9.0, Outcome.HOLDS),
-        (3.0, 9.0, Outcome.DOES_NOT_HOLD),
-        (0.3, 0.1, Outcome.DOES_NOT_HOLD),
-    ],
-)
-def test_s3_is_two_seconds_and_faster_than_dequantizing(lab, mapped_s, dequantized_s, outcome):
-    assert outcome_of(ClaimModelReady, lab, mapped=mapped_s, dequantized=dequantized_s) is outcome
+@pytest.mark.parametrize(("seconds", "outcome"), [(0.3, Outcome.HOLDS), (3.0, Outcome.DOES_NOT_HOLD)])
+def test_s3_is_two_seconds(lab, seconds, outcome):
+    assert outcome_of(ClaimModelReady, lab, mapped=seconds) is outcome
 
 
 @pytest.mark.parametrize(("seconds", "outcome"), [(0.05, Outcome.HOLDS), (0.3, Outcome.DOES_NOT_HOLD)])

@@ -95,6 +95,7 @@ def test_e1_holds_and_says_what_is_real_and_what_is_noise(worded):
         ({"int4 tensor": 1.5}, Outcome.DOES_NOT_HOLD),
         ({"NF4 block 64": 0.6}, Outcome.DOES_NOT_HOLD),
         ({"int4 row": 0.5}, Outcome.INCONCLUSIVE),
+        ({"int4 row": 0.5, "int8 row": 0.3}, Outcome.DOES_NOT_HOLD),
     ],
 )
 def test_e1_does_not_hold_where_a_part_does_not(worded, changes, outcome):
@@ -227,6 +228,13 @@ def test_e2_does_not_hold_where_it_tells_otherwise(worded, changes):
     assert verdict(ClaimBattery, worded, answered(**changes)).outcome is Outcome.DOES_NOT_HOLD
 
 
+def test_e2_decides_nothing_where_a_collapse_could_not_show(worded):
+    few = answered(**{REFERENCE: 5, "int4 tensor": 0, NF4: 5, GROUPS: 5})
+    assert verdict(ClaimBattery, worded, few).outcome is Outcome.INCONCLUSIVE
+    only = {case: each for case, each in answered().items() if case[0] == REFERENCE}
+    assert verdict(ClaimBattery, worded, only).outcome is Outcome.INCONCLUSIVE
+
+
 def test_e2_shows_both_decodings_where_there_are_two(worded):
     found = answered(**{"int4 tensor": 0}) | answered(PENALISED, **{"int4 tensor": 0, NF4: 14})
     judged = verdict(ClaimBattery, worded, found)
@@ -278,7 +286,8 @@ def agreed(**num_same):
     found = {}
     for name in (REFERENCE, *bench_agreement.SCHEMES):
         same = num_same.get(name, 144)
-        notes = {"kl_nats": json.dumps([0.1] * 144), "same": "[]"}
+        agreed_on = [1] * same + [0] * (144 - same)
+        notes = {"kl_nats": json.dumps([0.1] * 144), "same": json.dumps(agreed_on)}
         counters = {"num_same": same, "num_different": 144 - same}
         found[(name,)] = Measurement("E3", {"scheme": name}, counters=counters, notes=notes)
     return found
@@ -293,7 +302,8 @@ FEWER = {"int4 tensor": 1, "int4 row": 74, "int4 group 128": 71, "NF4 block 64":
         ({**FEWER, "int8 row": 142}, Outcome.HOLDS),
         ({**FEWER, "int8 row": 132}, Outcome.INCONCLUSIVE),
         ({**FEWER, "int8 row": 100}, Outcome.DOES_NOT_HOLD),
-        ({**FEWER, "int8 row": 142, "int4 row": 143}, Outcome.DOES_NOT_HOLD),
+        ({**FEWER, "int8 row": 142, "int4 row": 143}, Outcome.INCONCLUSIVE),
+        ({**FEWER, "int8 row": 136, "int4 row": 144}, Outcome.DOES_NOT_HOLD),
     ],
 )
 def test_e3_wants_int8_to_agree_nearly_always_and_fewer_bits_less(worded, same, outcome):

@@ -8,8 +8,8 @@ from bench_utils.inference.distillation import (
     Vocabulary,
     divergence,
     hard_loss,
+    labels_of,
     small_student,
-    soft_labels,
     soft_loss,
     tempered,
     train,
@@ -52,11 +52,26 @@ def test_what_the_others_have_is_added_up():
 def test_soft_labels_are_the_teachers_own(tiny):
     ids = torch.arange(20).view(2, 10)
     vocabulary = Vocabulary(torch.arange(30), 640)
-    labels = soft_labels(tiny.model, ids, vocabulary)
+    soft, hard = labels_of(tiny.model, ids, vocabulary)
     with torch.inference_mode():
-        expected = vocabulary.merge(tiny.model(ids).logits.softmax(-1))
-    assert labels.shape == (2, 10, 31)
-    assert torch.allclose(labels, expected.float(), atol=1e-6)
+        logits = tiny.model(ids).logits
+    assert soft.shape == (2, 10, 31)
+    assert torch.allclose(soft, vocabulary.merge(logits.softmax(-1)).float(), atol=1e-6)
+    assert torch.equal(hard, vocabulary.classes(logits.argmax(-1)))
+
+
+def test_the_first_choice_is_one_among_all_tokens():
+    """A token of 0.3 against nine of 0.08: together those are more, and none of them is the choice."""
+
+    class Teacher:
+        def __call__(self, ids, **_options):
+            self.logits = torch.full((*ids.shape, 10), 0.7 / 9).log()
+            self.logits[..., 0] = torch.tensor(0.3).log()
+            return self
+
+    soft, hard = labels_of(Teacher(), torch.zeros(1, 4, dtype=torch.long), Vocabulary(torch.tensor([0]), 10))
+    assert soft.argmax(-1).unique().tolist() == [1]
+    assert hard.unique().tolist() == [0]
 
 
 # --- losses
@@ -67,10 +82,11 @@ def labels_and_logits():
     return torch.randn(2, 3, 5, generator=generator).softmax(-1), torch.randn(2, 3, 5, generator=generator)
 
 
-def test_the_hard_loss_sees_the_first_choice_alone():
+def test_the_hard_loss_is_cross_entropy_with_one_label():
     labels, logits = labels_and_logits()
-    only_first = functional.one_hot(labels.argmax(-1), 5).float()
-    assert hard_loss(logits, labels) == hard_loss(logits, only_first)
+    first = labels.argmax(-1)
+    expected = -logits.log_softmax(-1).gather(-1, first[..., None]).mean()
+    assert hard_loss(logits, first).item() == pytest.approx(expected.item(), rel=1e-6)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.0, 4.0])
@@ -136,7 +152,8 @@ def test_a_student_learns_what_it_is_taught(loss):
     labels.scatter_(2, ((inputs + 1) % 16)[..., None], 0.85)
     student = small_student(16, seed=0, hidden=16)
     before = float(divergence(student, inputs, labels).mean())
-    seen = train(student, inputs, labels, loss, num_steps=120, batch=4, seed=0)
+    taught = labels.argmax(-1) if loss is hard_loss else labels
+    seen = train(student, inputs, taught, loss, num_steps=120, batch=4, seed=0)
     assert seen == 120 * 4 * 8
     assert float(divergence(student, inputs, labels).mean()) < before / 2
     assert float((student(inputs).logits.argmax(-1) == (inputs + 1) % 16).float().mean()) > 0.95

@@ -80,6 +80,9 @@ def test_logits_that_are_no_numbers_name_the_layer(ids):
     broken.model.layers[1].mlp.down_proj.weight[0, 0] = float("nan")
     with pytest.raises(NotFiniteError, match="not finite from layer 2 of 3 on"):
         token_losses(broken, ids, Protocol(64, 64, 64))
+    window = torch.cat([ids, ids, ids], dim=1)  # the first of three chunks of rows
+    with pytest.raises(NotFiniteError, match="layer 2 of 3"):
+        token_losses(broken, window, Protocol(192, 192, 192))
     headless = LlamaForCausalLM(tiny_config(tie_word_embeddings=False)).eval()
     headless.lm_head.weight[5] = float("inf")
     assert first_not_finite(headless, ids) == "the head"

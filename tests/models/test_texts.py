@@ -81,9 +81,23 @@ def test_an_answer_counts_as_a_whole_word_in_any_case(answer, is_right):
     assert Question("?", ("Paris", "Lutetia")).is_answered_by(answer) is is_right
 
 
-@pytest.mark.parametrize(("answer", "is_right"), [("at 0 degrees", True), ("0°C", True), ("at 10 degrees", False)])
+@pytest.mark.parametrize(
+    ("answer", "is_right"),
+    [
+        ("at 0 degrees", True),
+        ("0°C", True),
+        ("at 10 degrees", False),
+        ("at 32.0 degrees", False),
+        ("it is 0.", True),
+    ],
+)
 def test_numbers_are_words(answer, is_right):
     assert QUESTIONS[-1].is_answered_by(answer) is is_right
+
+
+def test_small_figures_are_figures():
+    assert QUESTIONS[7].is_answered_by("H₂O")
+    assert not QUESTIONS[2].is_answered_by("6.7 days")
 
 
 def test_ours_are_sixteen_and_answerable():
