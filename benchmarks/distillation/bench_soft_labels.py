@@ -12,14 +12,16 @@ from bench_utils import pictures
 from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
 from bench_utils.inference.decode import full_pass
 from bench_utils.inference.distillation import tempered
-from bench_utils.models import loading
+from bench_utils.models import corpus, loading
 
 SENTENCES = {
     "milk": "She poured the milk into the",
     "window": "He opened the window because the room was",
     "capital": "The capital of France is",
 }
-NUM_SHOWN = 5
+# The first line of a text of the user's.
+OWN = "your own"
+NUM_SHOWN, WIDEST = 5, 48
 
 
 class ClaimSoftLabels(Claim):
@@ -30,7 +32,11 @@ class ClaimSoftLabels(Claim):
     tracked = {"num_tokens": "tokens"}
 
     param_names = ["sentence"]
-    params = [list(SENTENCES)]
+    params = [[*SENTENCES, OWN]]
+
+    def skip_reason(self, sentence) -> str:
+        is_missing = sentence == OWN and not self.lab.settings.corpus
+        return "no text was given: --claims-corpus, whose first line is taken" if is_missing else ""
 
     def setup(self, sentence):
         self.loaded = loading.load_float32(self.lab.settings)
@@ -38,7 +44,9 @@ class ClaimSoftLabels(Claim):
             self.not_applicable("the model has no tokenizer")
         if self.loaded.identity.is_random:
             self.not_applicable("random weights have learned no language")
-        ids = self.loaded.tokenizer(SENTENCES[sentence], add_special_tokens=False)["input_ids"]
+        own = corpus.read(self.lab.settings).text.strip() if sentence == OWN else ""
+        self.text = SENTENCES.get(sentence) or own.splitlines()[0]
+        ids = self.loaded.tokenizer(self.text, add_special_tokens=False)["input_ids"]
         self.ids = torch.tensor([ids], device=self.loaded.placement.device)
 
     @torch.inference_mode()
@@ -60,7 +68,10 @@ class ClaimSoftLabels(Claim):
     def notes(self, output, sentence) -> Mapping[str, str]:
         top = output.topk(NUM_SHOWN)
         words = [self.loaded.tokenizer.decode([token]) for token in top.indices.tolist()]
-        return {"most_likely": json.dumps(list(zip(words, top.values.tolist(), strict=True)), ensure_ascii=False)}
+        return {
+            "sentence": self.text,
+            "most_likely": json.dumps(list(zip(words, top.values.tolist(), strict=True)), ensure_ascii=False),
+        }
 
     def teardown(self, sentence):
         self.loaded = None
@@ -72,7 +83,7 @@ class ClaimSoftLabels(Claim):
         for sentence, each in found.items():
             likely = json.loads(each.notes["most_likely"])
             cells = [f"{word.strip()} {p:.4f}" for word, p in likely]
-            rows.append([SENTENCES[sentence], *cells, f"{worth[sentence]:.1f}"])
+            rows.append([each.notes["sentence"][:WIDEST], *cells, f"{worth[sentence]:.1f}"])
         return Verdict(
             Outcome.HOLDS if results[("milk",)].counters["worth_tokens"] > 2 else Outcome.DOES_NOT_HOLD,
             measured=", ".join(f"{sentence}: worth {tokens:.1f} tokens" for sentence, tokens in worth.items()),

@@ -19,7 +19,7 @@ from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
 from bench_utils.devices import demand_memory
 from bench_utils.inference import agreement
 from bench_utils.inference.kernel_choice import choose
-from bench_utils.inference.kernels import INT4, INT8
+from bench_utils.inference.kernels import INT4, INT8, NF4
 from bench_utils.inference.lean import LeanDecoder, quantizing
 from bench_utils.inference.speculation import (
     LeanScorer,
@@ -34,7 +34,7 @@ from bench_utils.measure.sampler import Budget
 from bench_utils.models import facts, loading, prompts, sources
 
 LOOKUP, GIVEN = "prompt lookup", "given model"
-FORMS = {form.name: form for form in (INT8, INT4)}
+FORMS = {form.name: form for form in (INT8, INT4, NF4)}
 NUM_PROMPT, NUM_TOKENS = 64, 16
 NUM_DRAFTED, CHECKED = (1, 2, 4, 8), 4
 PLAIN, DRAFT_STEP = "plain", "draft step"

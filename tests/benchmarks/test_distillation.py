@@ -11,7 +11,7 @@ from bench_utils.claim import Outcome
 from bench_utils.measure.measurement import Measurement
 from bench_utils.models import loading
 from benchmarks.distillation import bench_soft_labels, bench_students, bench_temperature
-from benchmarks.distillation.bench_soft_labels import SENTENCES, ClaimSoftLabels
+from benchmarks.distillation.bench_soft_labels import OWN, SENTENCES, ClaimSoftLabels
 from benchmarks.distillation.bench_students import CONSTANT, HARD, SEEDS, SOFT, ClaimStudents
 from benchmarks.distillation.bench_temperature import TEMPERATURES, ClaimTemperature
 from tests.benchmarks.support import run, run_all, verdict
@@ -45,6 +45,14 @@ def test_g1_shows_the_most_likely_tokens_of_every_sentence(worded):
         assert [p for _, p in likely] == sorted((p for _, p in likely), reverse=True)
         assert found[(sentence,)].counters["first"] == pytest.approx(likely[0][1])
         assert text in judged.picture
+    own = found[(OWN,)].notes["sentence"]
+    assert own.startswith("x")
+    assert own[: bench_soft_labels.WIDEST].strip() in judged.picture
+
+
+def test_g1_takes_a_sentence_of_the_users_where_there_is_one(worded):
+    worded.settings = replace(worded.settings, corpus="")
+    assert "--claims-corpus" in run(ClaimSoftLabels, worded, OWN).validity.reason
 
 
 @pytest.mark.parametrize(("worth", "outcome"), [(40.0, Outcome.HOLDS), (1.5, Outcome.DOES_NOT_HOLD)])
