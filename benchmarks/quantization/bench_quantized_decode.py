@@ -243,7 +243,6 @@ class ClaimQuantizedDecode(Claim):
                 smaller = found.counters[f"bytes, {fastest}"] / found.counters[f"bytes, {name}"]
                 outcomes += [above(over[fastest], 1.0), Outcome.HOLDS if smaller > 1 else Outcome.DOES_NOT_HOLD]
                 slower += [] if over[fastest].low > 1 else [f"{path} {name}"]
-                slower += [] if over[fastest].low > 1 else [f"{path} {name}"]
                 ratios = ", ".join(f"{ratio.format('.2f', 'x')} {each}" for each, ratio in over.items())
                 words.append(f"{path} {name}: {ratios}, {smaller:.2f}x smaller than {fastest}")
                 bounds.append(f"{path} {name}: {results.lap_bound(name, path)}")
