@@ -7,6 +7,8 @@ import torch
 
 from bench_utils.settings import ChoiceError, Settings
 
+HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
 
 @dataclass(frozen=True)
 class Placement:
@@ -20,6 +22,11 @@ class Placement:
     def dtype_name(self) -> str:
         """'bfloat16' and so on."""
         return str(self.dtype).removeprefix("torch.")
+
+    @property
+    def half_name(self) -> str:
+        """The run's own dtype where that is a half, else bfloat16."""
+        return self.dtype_name if self.dtype_name in HALVES else next(iter(HALVES))
 
 
 def place(settings: Settings) -> Placement:

@@ -18,6 +18,13 @@ def is_installed() -> bool:
     return find_spec("llama_cpp") is not None
 
 
+def missing(gguf: Path | None) -> str:
+    """Why it cannot stand beside a model that comes from this file ('': it can); without importing it."""
+    if gguf is None:
+        return "llama.cpp reads GGUF files, and this model comes from none"
+    return "" if is_installed() else MISSING
+
+
 def lacks(device: str) -> str:
     """Why it cannot run beside this device ('': it can). Imports it."""
     import llama_cpp

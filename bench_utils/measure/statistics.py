@@ -80,6 +80,12 @@ def proportion(num: int, out_of: int) -> Interval:
     return Interval(num / out_of, float(bounds.low), float(bounds.high))
 
 
+def flips(one: Sequence[Any], other: Sequence[Any]) -> tuple[int, int]:
+    """(places where the first alone is true, places where the second alone is)."""
+    pairs = list(zip(one, other, strict=True))
+    return sum(bool(a and not b) for a, b in pairs), sum(bool(b and not a) for a, b in pairs)
+
+
 def mcnemar(num_lost: int, num_won: int) -> float:
     """How probable flips as uneven as these are where neither side is better (exact, two-sided); 1 without any."""
     from scipy.stats import binomtest

@@ -131,8 +131,7 @@ class ClaimAgreement(Claim):
 
 def agrees_more(one: list[int], other: list[int]) -> Outcome:
     """Whether the first agrees with the reference at more positions than the second, position by position."""
-    lost = sum(a and not b for a, b in zip(one, other, strict=True))
-    won = sum(b and not a for a, b in zip(one, other, strict=True))
+    lost, won = statistics.flips(one, other)
     if statistics.mcnemar(lost, won) >= REAL:
         return Outcome.INCONCLUSIVE
     return Outcome.HOLDS if lost > won else Outcome.DOES_NOT_HOLD

@@ -115,19 +115,13 @@ class ClaimBattery(Claim):
         )
 
 
-def flips(one: list[bool], other: list[bool]) -> tuple[int, int]:
-    """(questions that only the first has right, questions that only the second has)."""
-    pairs = list(zip(one, other, strict=True))
-    return sum(a and not b for a, b in pairs), sum(b and not a for a, b in pairs)
-
-
 def p_of(one: list[bool], other: list[bool]) -> float:
     """How probable flips as uneven are where neither is better."""
-    return statistics.mcnemar(*flips(one, other))
+    return statistics.mcnemar(*statistics.flips(one, other))
 
 
 def told_apart(one: list[bool], other: list[bool]) -> str:
     """'2 lost, 1 won: noise (p = 1)'."""
-    lost, won = flips(one, other)
+    lost, won = statistics.flips(one, other)
     p = p_of(one, other)
     return f"{lost} lost, {won} won: {'real' if p < REAL else 'noise'} (p = {p:.2g})"

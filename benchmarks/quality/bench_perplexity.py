@@ -48,9 +48,7 @@ class ClaimPerplexity(Claim):
     def skip_reason(self, scheme) -> str:
         if scheme != LLAMA_CPP:
             return ""
-        if sources.gguf_of(self.lab.settings.model) is None:
-            return "llama.cpp reads GGUF files, and this model comes from none"
-        return "" if llama_cpp.is_installed() else llama_cpp.MISSING
+        return llama_cpp.missing(sources.gguf_of(self.lab.settings.model))
 
     def setup(self, scheme):
         self.loaded = loading.load_float32(self.lab.settings)

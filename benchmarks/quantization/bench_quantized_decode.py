@@ -17,7 +17,7 @@ import torch
 
 from bench_utils import pictures
 from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict, Work
-from bench_utils.devices import demand_memory
+from bench_utils.devices import HALVES, demand_memory
 from bench_utils.inference import agreement, llama_cpp
 from bench_utils.inference.captured import CapturedStep
 from bench_utils.inference.decode import decode_step, prefill
@@ -32,8 +32,6 @@ from bench_utils.verdict import above, all_of
 TRANSFORMERS, LEAN, PEER = "transformers", "lean", "peer"
 FLOAT32, LLAMA_CPP = "float32", "llama.cpp"
 NUM_CONTEXT, NUM_STEPS = 64, 4
-# Both halves: which of them a device is fast in is not what one would think.
-HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 OF_TRANSFORMERS = (INT8, INT4, NF4)
 # What the projections and the head are kept in.
 OF_LEAN = {INT8.name: (INT8, INT8), INT8_TENSOR.name: (INT8_TENSOR, INT8_TENSOR), INT4.name: (INT4, INT8)}
@@ -72,10 +70,8 @@ class ClaimQuantizedDecode(Claim):
     def skip_reason(self, path) -> str:
         if path != PEER:
             return ""
-        if sources.gguf_of(self.lab.settings.model) is None:
-            return "llama.cpp reads GGUF files, and this model comes from none"
-        if not llama_cpp.is_installed():
-            return llama_cpp.MISSING
+        if reason := llama_cpp.missing(sources.gguf_of(self.lab.settings.model)):
+            return reason
         return llama_cpp.lacks(self.lab.placement.device.type)
 
     @torch.inference_mode()
@@ -84,9 +80,9 @@ class ClaimQuantizedDecode(Claim):
         facts.demand_dense(loaded.config)
         self.wide, self.config = loaded.model, loaded.config
         demand_memory(COPIES[path] * loaded.weight_bytes, self.lab.placement.device, "the model in several formats")
-        own = self.lab.placement.dtype_name
-        self.half = own if own in HALVES else next(iter(HALVES))
+        self.half = self.lab.placement.half_name
         self.dtype = HALVES[self.half]
+        # Both: which of them a device is fast in is not what one would think.
         halves = [self.half] if path == PEER else [self.half, *(name for name in HALVES if name != self.half)]
         self.models = {FLOAT32: self.wide} if path != PEER else {}
         self.models |= {name: copy.deepcopy(self.wide).to(HALVES[name]) for name in halves}

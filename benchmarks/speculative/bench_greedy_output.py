@@ -16,7 +16,7 @@ import torch
 
 from bench_utils import pictures
 from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
-from bench_utils.devices import demand_memory
+from bench_utils.devices import HALVES, demand_memory
 from bench_utils.inference import agreement
 from bench_utils.inference.kernel_choice import choose
 from bench_utils.inference.kernels import INT4, INT8, NF4
@@ -39,7 +39,6 @@ NUM_PROMPT, NUM_TOKENS = 64, 16
 NUM_DRAFTED, CHECKED = (1, 2, 4, 8), 4
 PLAIN, DRAFT_STEP = "plain", "draft step"
 HEADER = ("draft", "acceptance", "cost c", "verifying", "predicted", "measured", "tokens as plain")
-HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 # The target, its finer self to quantize from and to check by, and the draft, in float32 copies of the model.
 COPIES = 4
 
@@ -70,7 +69,7 @@ class ClaimGreedyOutput(Claim):
         loaded = loading.load_float32(self.lab.settings)
         facts.demand_dense(loaded.config)
         placement = self.lab.placement
-        half = placement.dtype_name if placement.dtype_name in HALVES else next(iter(HALVES))
+        half = placement.half_name
         if draft in FORMS and (choice := choose(FORMS[draft], placement.device.type, HALVES[half])).kernel is None:
             self.not_applicable(f"{draft}: {choice.lacks}")
         demand_memory(COPIES * loaded.weight_bytes, placement.device, "target and draft")
