@@ -1,4 +1,4 @@
-"""The `claims` command: list what is claimed, examine the machine, fetch what is needed."""
+"""The `claims` command: list what is claimed, examine the machine, fetch what is needed, say what fits."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bench_utils.settings import ChoiceError, Settings, from_environ
+from bench_utils.settings import ChoiceError, NotApplicableError, Settings, from_environ
 
 app = typer.Typer(
     help="Every claim about cheap LLM inference as one benchmark. Run them with "
@@ -97,6 +97,58 @@ def fetch(model: Model = None) -> None:
         console.print(Text(f"the model {settings.model} is ready"))
 
 
+@app.command()
+def fit(
+    model: Annotated[
+        str | None,
+        typer.Option(help="7b, 13b or 70b (the chapter's), or any model: a config is enough, no weights are read."),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(help="What there is: 8GiB is 2^30 bytes each, 8GB 10^9. A card of '8 GB' holds 8GiB."),
+    ] = None,
+    gpu: Annotated[bool, typer.Option("--gpu", help="What is free on this machine's GPU now.")] = False,
+    formats: Annotated[
+        list[str] | None,
+        typer.Option("--format", help="fp32, fp16, int8, nf4 or int4; may be repeated. [default: all]"),
+    ] = None,
+    context: Annotated[int | None, typer.Option(min=1, help="Tokens that each user has. [default: any]")] = None,
+    users: Annotated[int, typer.Option(min=1, help="How many at once.")] = 1,
+    reserve: Annotated[
+        int | None, typer.Option(min=1, help="Tokens reserved for each user without paging. [default: the model's]")
+    ] = None,
+    block: Annotated[int, typer.Option(min=1, help="Tokens a block of a paged cache.")] = 16,
+    overhead: Annotated[
+        str, typer.Option(help="What a server needs besides weights and cache; H2 measures yours.")
+    ] = "1.5GiB",
+    as_json: AsJson = False,
+) -> None:
+    """Say how much context fits, for how many users at once, in which format. Exit status 1: the load fits in none.
+
+    Example: claims fit --model 7b --memory 8GiB --context 4096 --users 4
+    """
+    from bench_utils import fit as answering
+    from bench_utils import sizes
+
+    with _errors():
+        if gpu == bool(memory):
+            raise ChoiceError("give either --memory, such as --memory 8GiB, or --gpu for what is free on this GPU")
+        available = answering.Memory(sizes.parse(memory), memory) if memory else answering.gpu_memory()
+        overhead_bytes = sizes.parse(overhead)
+        load = answering.Load(users, context, reserve, block)
+        size = answering.model_of(_settings(model=model).model)
+        rows = answering.answer(
+            size, available.num_bytes, overhead_bytes, answering.formats_of(formats or []), load
+        )
+    if as_json:
+        document = answering.as_json(size, available, overhead_bytes, load, rows)
+        typer.echo(json.dumps(document, indent=1, ensure_ascii=False))
+    else:
+        answering.show(size, available, overhead_bytes, load, rows, Console())
+    if not any(row.fits for row in rows):
+        raise typer.Exit(1)
+
+
 def _settings(**chosen: str | None) -> Settings:
     return from_environ(chosen=chosen)
 
@@ -107,9 +159,10 @@ def _errors() -> Iterator[None]:
     from bench_utils.discovery import NoBenchmarksError
     from bench_utils.models.errors import AssetError, ModelLoadError
 
+    known = (ChoiceError, NotApplicableError, AssetError, ModelLoadError, NoBenchmarksError, MemoryError, OSError)
     try:
         yield
-    except (ChoiceError, AssetError, ModelLoadError, NoBenchmarksError, MemoryError, OSError) as error:
+    except known as error:
         typer.echo(f"claims: {error}", err=True)
         raise typer.Exit(2) from error
 

@@ -54,6 +54,8 @@ def free_bytes(device: torch.device) -> int:
     """Memory that is free for tensors on a device."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
+    if device.type == "mps":
+        return int(torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory())
     return int(psutil.virtual_memory().available)
 
 

@@ -18,6 +18,7 @@ from bench_utils.measure.clock import wall_clock_for
 from bench_utils.measure.reading import Reading
 from bench_utils.measure.sampler import QUICK, sample
 from bench_utils.models import assets, catalog, conversion, facts, loading, sources
+from bench_utils.models.cache_layout import UnknownCacheError
 from bench_utils.progress import FetchProgress, steps
 from bench_utils.settings import Settings
 from bench_utils.verdict import case_key
@@ -144,7 +145,7 @@ def _skip_rows(settings: Settings, lab: Lab, benchmarks: Path) -> dict[str, str]
     rows: dict[str, str] = {}
     try:
         facts.decoder_shape(loading.load(settings).config)
-    except facts.UnknownCacheError as error:
+    except UnknownCacheError as error:
         rows["claims on this model's cache and MACs"] = str(error)
     try:
         claims, broken = find_claims(benchmarks)

@@ -15,9 +15,13 @@ def bytes_per_token(shape: CacheShape, element_bytes: int) -> int:
 
 
 def tensor_bytes(cache: DynamicCache) -> int:
-    """The bytes of the cache's own tensors, summed."""
+    """The bytes of the cache's own tensors, summed: keys, values, and the states of layers that keep those."""
     layers: list[Any] = list(cache.layers)
-    return sum(layer.keys.nbytes + layer.values.nbytes for layer in layers)
+    kept = [tensor for layer in layers for tensor in (getattr(layer, "keys", None), getattr(layer, "values", None))]
+    for layer in layers:
+        for states in (getattr(layer, "conv_states", {}), getattr(layer, "recurrent_states", {})):
+            kept.extend(states.values())
+    return sum(tensor.nbytes for tensor in kept if tensor is not None)
 
 
 def filled_cache(

@@ -20,10 +20,10 @@ class QuantizationError(NamedTuple):
 
 
 def projections(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """(name, weight (N, K)) of every linear map but the language-model head; GPT-2's Conv1D is one, transposed.
+    """(name, weight (N, K)) of every linear module but the language-model head; GPT-2's Conv1D is one, transposed.
 
     Raises:
-        NotApplicableError: there is none, as in a mixture of experts that stacks its matrices.
+        NotApplicableError: there is none.
     """
     head = model.get_output_embeddings()
     found = False
@@ -38,6 +38,18 @@ def projections(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
             yield name, module.weight.detach().T
     if not found:
         raise NotApplicableError(f"{type(model).__name__} has no linear projections")
+
+
+def linear_maps(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The projections, and every matrix (N, K) that a mixture of experts keeps in a stack."""
+    yield from projections(model)
+    for name, module in model.named_modules():
+        for own, stack in module.named_parameters(recurse=False):
+            if stack.dim() == 3 and type(module).__name__.endswith("Experts"):
+                # Llama 4's, which alone lack the mark, multiply from the left: x W.
+                is_transposed = getattr(module, "is_transposed", True)
+                matrices = stack.detach().mT if is_transposed else stack.detach()  # (E, N, K)
+                yield from ((f"{name}.{own}.{expert}", matrix) for expert, matrix in enumerate(matrices))
 
 
 def num_projected(model: Any) -> int:

@@ -59,6 +59,12 @@ class Scheme:
         num_bytes = sum(num * quantize(torch.zeros(shape), self).num_bytes for shape, num in counts.items())
         return 8 * num_bytes / sum(num * math.prod(shape) for shape, num in counts.items())
 
+    def packed_bytes(self, shape: tuple[int, int]) -> int:
+        """Of a weight (N, K): codes of `bits` each, and a scale for every territory (symmetric, not nested)."""
+        num = math.prod(shape)
+        codes = num if self.bits == 8 else -(-num // 2)
+        return codes + self.num_territories(shape) * self.scale_dtype.itemsize
+
     def num_territories(self, shape: tuple[int, int]) -> int:
         """How many scales a weight (N, K) has."""
         rows, columns = shape

@@ -64,6 +64,13 @@ class Nvml:
         except self._errors as error:
             return missing(f"NVML: {error}")
 
+    def free_bytes(self) -> Reading:
+        """Memory that nothing uses on the whole device."""
+        try:
+            return Reading(int(self._library.nvmlDeviceGetMemoryInfo(self._handle).free))
+        except self._errors as error:
+            return missing(f"NVML: {error}")
+
     def process_bytes(self, pid: int) -> Reading:
         """Memory of one process; containers and WDDM hide it."""
         try:

@@ -1,6 +1,7 @@
 """What the name of a model may mean: a built-in, a local folder, a local GGUF file, or a hub id."""
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -41,8 +42,8 @@ class Source:
     path: Path | None = None
 
 
-def resolve(name: str) -> Source:
-    """What `name` means, without loading anything.
+def resolve(name: str, *, also: Iterable[str] = ()) -> Source:
+    """What `name` means, without loading anything; an error lists what the caller understands `also`.
 
     Raises:
         ChoiceError: it means nothing; the message lists what exists and the nearest match.
@@ -64,4 +65,4 @@ def resolve(name: str) -> Source:
         return Source(SourceKind.HUB, name)
     if looks_local:
         raise ChoiceError(f"no model at {name!r}: a folder with config.json, or a .gguf file, is wanted")
-    raise unknown_choice("model", name, [*BUILT_IN, *OTHER_FORMS])
+    raise unknown_choice("model", name, [*also, *BUILT_IN, *OTHER_FORMS])

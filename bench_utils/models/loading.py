@@ -108,7 +108,7 @@ def from_safetensors(folder: Path, placement: devices.Placement, name: str) -> A
 
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
-        num_bytes = _num_parameters(config) * placement.dtype.itemsize
+        num_bytes = sum(p.numel() for p in skeleton(config, name).parameters()) * placement.dtype.itemsize
         demand_memory(num_bytes, placement.device, f"the weights of {name}")
         with _without_progress_bar():  # mapping takes a moment, and a claim may do it in every sample
             loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -144,12 +144,19 @@ def _without_progress_bar() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _num_parameters(config: Any) -> int:
+def skeleton(config: Any, name: str) -> Any:
+    """The config's architecture with weights on 'meta': their shapes, and no memory.
+
+    Raises:
+        ModelLoadError: the config's fields do not make a causal language model.
+    """
     from transformers import AutoModelForCausalLM
 
-    with torch.device("meta"):
-        skeleton = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    return sum(p.numel() for p in skeleton.parameters())
+    try:
+        with torch.device("meta"):
+            return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    except (ValueError, TypeError, AttributeError, KeyError, RuntimeError, ArithmeticError) as error:
+        raise ModelLoadError(f"the config of {name} makes no causal language model: {error}") from error
 
 
 def random_model(config: Any, placement: devices.Placement, name: str = "a random model") -> Any:

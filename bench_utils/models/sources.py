@@ -3,6 +3,8 @@
 import hashlib
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,10 +142,25 @@ def _prompt_note(folder: Path) -> str:
 def _snapshot(name: str) -> Path:
     """The hub repository's newest commit, in the hub's own cache; its folder is named by that commit."""
     from huggingface_hub import snapshot_download
+
+    with _hub_errors(name):
+        return Path(snapshot_download(name, allow_patterns=list(_WANTED)))
+
+
+def hub_config(name: str) -> Path:
+    """The config.json of a hub repository, alone."""
+    from huggingface_hub import hf_hub_download
+
+    with _hub_errors(name):
+        return Path(hf_hub_download(name, "config.json"))
+
+
+@contextmanager
+def _hub_errors(name: str) -> Iterator[None]:
     from huggingface_hub.errors import HfHubHTTPError
 
     try:
-        return Path(snapshot_download(name, allow_patterns=list(_WANTED)))
+        yield
     except (OSError, ValueError, HfHubHTTPError) as error:
         raise ModelLoadError(
             f"the hub id {name!r} cannot be had: {str(error).strip().splitlines()[0]}\n"

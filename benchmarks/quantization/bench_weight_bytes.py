@@ -12,7 +12,7 @@ import torch
 
 from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
 from bench_utils.inference.projections import projections
-from bench_utils.inference.quantizers import INT4_GROUPS, INT8_ROW, NF4_BLOCKS, Scheme, quantize
+from bench_utils.inference.quantizers import INT4_GROUPS, INT8_ROW, NF4_BLOCKS, quantize
 from bench_utils.models import loading
 from bench_utils.models.shapes import chapter_config
 
@@ -50,7 +50,7 @@ class ClaimWeightBytes(Claim):
     def check(self, output, format):  # noqa: A002
         if format in PLAIN:
             return
-        expected = sum(expected_bytes(shape, PACKED[format]) for shape in self.shapes)
+        expected = sum(PACKED[format].packed_bytes(shape) for shape in self.shapes)
         assert output == expected, f"{output:,} B packed, the formula has {expected:,}"
 
     def counters(self, output, format) -> Mapping[str, int | float]:  # noqa: A002
@@ -76,26 +76,17 @@ class ClaimWeightBytes(Claim):
         )
 
 
-def expected_bytes(shape: tuple[int, int], scheme: Scheme) -> int:
-    """Codes of `bits` each, and a 16-bit scale for every territory."""
-    codes = math.prod(shape) if scheme.bits == 8 else -(-math.prod(shape) // 2)
-    return codes + 2 * scheme.num_territories(shape)
-
-
 def chapter_ratio() -> float:
     """16-bit bytes of the chapter's model over those with its projections in int4 by groups of 128.
 
     Raises:
         AssertionError: its configuration does not have the parameters that the chapter counts.
     """
-    from transformers import AutoModelForCausalLM
-
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(chapter_config())
+    model = loading.skeleton(chapter_config(), "the chapter")
     num_parameters = sum(p.numel() for p in model.parameters())
     shapes = [tuple(weight.shape) for _, weight in projections(model)]
     num_projected = sum(math.prod(shape) for shape in shapes)
     found = (num_parameters, num_projected)
     assert found == (CHAPTER_PARAMETERS, CHAPTER_PROJECTED), f"{found} parameters and projected ones"
-    packed = sum(expected_bytes(shape, PACKED[GROUPED]) for shape in shapes)
+    packed = sum(PACKED[GROUPED].packed_bytes(shape) for shape in shapes)
     return 2 * num_parameters / (2 * (num_parameters - num_projected) + packed)

@@ -12,7 +12,7 @@ from bench_utils.inference.kernel_choice import Choice
 from bench_utils.inference.kernels import INT8_TOKEN
 from bench_utils.inference.projections import Readers, layer_readers
 from bench_utils.models import loading
-from bench_utils.models.facts import UnknownCacheError
+from bench_utils.models.cache_layout import UnknownCacheError
 from benchmarks.quality import bench_remedies
 from benchmarks.quality.bench_remedies import EIGHT, FOUR, REMEDIES, ClaimRemedies
 from tests.benchmarks.support import lapped, run, verdict

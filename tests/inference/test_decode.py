@@ -7,7 +7,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, DynamicCache
 from bench_utils.inference import agreement, decode
 from bench_utils.inference.agreement import Agreement, compare
 from bench_utils.models import prompts
-from bench_utils.models.facts import VERIFIED_FAMILIES
+from bench_utils.models.cache_layout import PLAIN_FAMILIES
 from tests.models.test_facts import SMALL
 
 
@@ -61,7 +61,7 @@ def test_the_last_logits_alone_are_the_last_row_of_all(tiny, prompt):
     assert torch.allclose(whole[:, -1:], last, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("family", VERIFIED_FAMILIES)
+@pytest.mark.parametrize("family", PLAIN_FAMILIES)
 def test_every_family_makes_the_last_positions_logits_alone(family):
     torch.manual_seed(0)
     changes = {"sliding_window": None} if family.startswith("mi") else {}

@@ -10,7 +10,7 @@ from bench_utils.inference.decode import full_pass, greedy_recompute
 from bench_utils.inference.kernels import INT8_TOKEN
 from bench_utils.inference.lean import Dense, LeanDecoder, quantizing
 from bench_utils.inference.quantized_linear import quantized_copy
-from bench_utils.models.facts import UnknownCacheError
+from bench_utils.models.cache_layout import UnknownCacheError
 from bench_utils.settings import NotApplicableError
 from tests.conftest import VOCAB, tiny_config
 from tests.kernels_here import BF16, needs

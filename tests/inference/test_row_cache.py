@@ -12,7 +12,7 @@ from bench_utils.inference.captured import CapturedStep
 from bench_utils.inference.decode import decode_step, prefill
 from bench_utils.inference.row_cache import RowCache, ragged_step
 from bench_utils.models import prompts
-from bench_utils.models.facts import VERIFIED_FAMILIES
+from bench_utils.models.cache_layout import PLAIN_FAMILIES
 from tests.measure.fakes import FakeGraphs
 from tests.models.test_facts import SMALL
 
@@ -45,7 +45,7 @@ def both_ways(model, lengths, num_steps=3):
 
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
-@pytest.mark.parametrize("family", VERIFIED_FAMILIES)
+@pytest.mark.parametrize("family", PLAIN_FAMILIES)
 def test_a_ragged_batch_decodes_as_each_sequence_alone(family, attention):
     """What is left is rounding (float64; experts know float32 only). A mask off by one, or a stale slot, is not."""
     torch.manual_seed(0)

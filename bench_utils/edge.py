@@ -1,0 +1,154 @@
+"""The edge of memory: a process of its own that loads the model and decodes within a limit that the system keeps.
+
+The limit holds from when the weights lie in memory of the process's own: loading is not what is judged.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from bench_utils.measure import memory_limit
+from bench_utils.settings import NotApplicableError, Settings, from_environ
+
+_RESOLUTION = 2**16  # bytes; the system gives memory by pages of 4 KiB
+_SLACK = 2**32  # more than any step takes besides weights and cache
+_TIMEOUT_S = 900
+_FORESEEN = {"not_applicable": NotApplicableError, "out_of_memory": MemoryError}
+
+
+@dataclass(frozen=True)
+class Need:
+    """The least memory under which one decode step of `num_users` with `num_tokens` each runs.
+
+    Another process may need `spread_bytes` more. `what` names the limit.
+    """
+
+    weight_bytes: int
+    cache_bytes: int
+    limit_bytes: int
+    spread_bytes: int
+    what: str
+
+    @property
+    def overhead_bytes(self) -> int:
+        """What is neither weights nor cache."""
+        return self.limit_bytes - self.weight_bytes - self.cache_bytes
+
+
+def need(settings: Settings, *, num_users: int, num_tokens: int) -> Need:
+    """Measured in a process of its own, by bisection.
+
+    Raises:
+        NotApplicableError: no such limit on this system, or a cache that is not understood.
+        MemoryError: the machine has too little for the model itself.
+        RuntimeError: the process failed.
+    """
+    return Need(**_ask(settings, {"question": "need", "num_users": num_users, "num_tokens": num_tokens}))
+
+
+def longest(settings: Settings, *, num_users: int, limit_bytes: int, num_tokens: int, most: int) -> int:
+    """The most tokens, from `num_tokens` (which run) to `most`, that each user can have within a limit.
+
+    Measured in a process of its own, another than that of `need`.
+
+    Raises:
+        NotApplicableError, MemoryError, RuntimeError: as above.
+    """
+    question = {"question": "longest", "num_users": num_users, "num_tokens": num_tokens}
+    return int(_ask(settings, {**question, "limit_bytes": limit_bytes, "most": most})["num_tokens"])
+
+
+def _ask(settings: Settings, question: dict[str, Any]) -> dict[str, Any]:
+    chosen = {f"CLAIMS_{f.name.upper()}": str(getattr(settings, f.name)) for f in fields(settings)}
+    done = subprocess.run(
+        [sys.executable, "-m", "bench_utils.edge"],
+        input=json.dumps(question),
+        env={**os.environ, **chosen, **memory_limit.ENVIRONMENT},
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_S,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    if done.returncode or not lines:
+        said = (done.stderr.strip() or "nothing").splitlines()[-1]
+        raise RuntimeError(f"the limited process ended with status {done.returncode} and said: {said}")
+    answer: dict[str, Any] = json.loads(lines[-1])
+    for kind, error in _FORESEEN.items():
+        if reason := answer.get(kind):
+            raise error(reason)
+    return answer
+
+
+class _Tenant:
+    """The model in this process, with weights of its own, and steps over caches of any size."""
+
+    def __init__(self, settings: Settings) -> None:
+        from bench_utils.models import loading
+
+        self._loaded = loading.load(settings)
+        for weight in self._loaded.model.parameters():  # a mapped file is no memory of the process
+            weight.data = weight.data.clone()
+        self.device = self._loaded.placement.device
+        self.weight_bytes = self._loaded.weight_bytes
+
+    def step(self, num_users: int, num_tokens: int) -> int:
+        """Decode the last token of each user's; the bytes of the cache."""
+        import torch
+
+        from bench_utils.inference.row_cache import RowCache, ragged_step
+
+        placement = self._loaded.placement
+        with torch.inference_mode():
+            cache = RowCache(
+                self._loaded.config,
+                num_rows=num_users,
+                max_tokens=num_tokens,
+                dtype=placement.dtype,
+                device=self.device,
+            )
+            ragged_step(
+                self._loaded.model,
+                torch.zeros(num_users, dtype=torch.long, device=self.device),
+                cache.step([num_tokens - 1] * num_users),
+            )
+            if self.device.type == "cuda":
+                torch.cuda.synchronize()
+            return cache.keys.nbytes + cache.values.nbytes
+
+
+def _answer(question: dict[str, Any], settings: Settings) -> dict[str, Any]:
+    tenant = _Tenant(settings)
+    limit = memory_limit.limit_for(tenant.device.type, tenant.device.index or 0)
+    num_users, num_tokens = question["num_users"], question["num_tokens"]
+    cache_bytes = tenant.step(num_users, num_tokens)  # unlimited: the first step also starts torch's threads
+
+    def runs(limit_bytes: int, tokens: int) -> bool:
+        return memory_limit.runs_within(limit, limit_bytes, lambda: tenant.step(num_users, tokens))
+
+    if question["question"] == "need":
+        high = tenant.weight_bytes + cache_bytes + _SLACK
+        enough = memory_limit.least(lambda num: runs(num, num_tokens), low=0, high=high, step=_RESOLUTION)
+        return asdict(Need(tenant.weight_bytes, cache_bytes, enough, limit.spread_bytes, limit.what))
+    limit_bytes, most = question["limit_bytes"], question["most"]
+    if runs(limit_bytes, most):
+        return {"num_tokens": most}
+    refused = memory_limit.least(lambda num: not runs(limit_bytes, num), low=num_tokens, high=most, step=1)
+    return {"num_tokens": refused - 1}
+
+
+def main() -> None:
+    """Answer the question on standard input with a line of JSON on standard output."""
+    question = json.loads(sys.stdin.read())
+    try:
+        answer = _answer(question, from_environ())
+    except tuple(_FORESEEN.values()) as error:
+        answer = {kind: str(error) for kind, foreseen in _FORESEEN.items() if isinstance(error, foreseen)}
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

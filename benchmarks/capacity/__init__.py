@@ -1,0 +1,1 @@
+"""Section H of the ledger: does it fit."""

@@ -1,0 +1,132 @@
+"""Configs by name, without weights; what they lack is named."""
+
+import json
+
+import pytest
+
+from bench_utils.models import configs, sources
+from bench_utils.models.errors import ModelLoadError
+from bench_utils.settings import ChoiceError
+from tests.models.families import tiny_of
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder that holds a config and nothing else."""
+    tiny_of("llama").save_pretrained(tmp_path / "only-a-config")
+    return tmp_path / "only-a-config"
+
+
+def rewrite(folder, **changes):
+    path = folder / "config.json"
+    fields = {**json.loads(path.read_text()), **changes}
+    path.write_text(json.dumps({name: value for name, value in fields.items() if value is not None}))
+
+
+def test_a_folder_and_its_file_are_the_same_model(folder):
+    name, config = configs.config_of(str(folder))
+    assert (name, config.hidden_size) == ("only-a-config", 32)
+    assert configs.config_of(str(folder / "config.json"))[1].to_dict() == config.to_dict()
+
+
+def test_the_built_in_shape_needs_no_file():
+    assert configs.config_of("qwen2.5-0.5b-shape")[1].num_hidden_layers == 24
+
+
+def test_a_gguf_files_own_metadata_are_its_config(gguf_file):
+    name, config = configs.config_of(str(gguf_file))
+    assert name == "one-layer"
+    assert (config.model_type, config.num_hidden_layers) == ("llama", 1)
+
+
+def test_of_a_hub_repository_the_config_alone_is_fetched(folder, monkeypatch):
+    asked = []
+
+    def download(name, file):
+        asked.append((name, file))
+        return str(folder / "config.json")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
+    name, config = configs.config_of("some-one/some-model")
+    assert (name, config.hidden_size) == ("some-one/some-model", 32)
+    assert asked == [("some-one/some-model", "config.json")]
+
+
+def test_a_hub_that_cannot_be_reached_says_what_to_do(monkeypatch):
+    def unreachable(*_arguments):
+        raise OSError("no route")
+
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", unreachable)
+    with pytest.raises(ModelLoadError, match=r"'some-one/some-model' cannot be had: no route\n.*a local folder"):
+        configs.config_of("some-one/some-model")
+
+
+@pytest.mark.parametrize("field", ["num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"])
+def test_a_field_that_is_not_written_is_named_and_not_made_up(folder, field):
+    rewrite(folder, **{field: None})
+    with pytest.raises(ModelLoadError, match=f"only-a-config lacks the field {field}:"):
+        configs.config_of(str(folder))
+
+
+def test_a_field_under_its_familys_own_name_is_there(tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({"model_type": "gpt2", "n_layer": 2, "n_embd": 32, "n_head": 4, "vocab_size": 64}))
+    assert configs.config_of(str(path))[1].num_hidden_layers == 2
+
+
+def test_a_part_may_leave_its_heads_to_its_family_but_not_its_size(tmp_path):
+    path = tmp_path / "config.json"
+    text = {"model_type": "gemma3_text", "hidden_size": 64, "num_hidden_layers": 2}
+    path.write_text(json.dumps({"model_type": "gemma3", "text_config": text}))
+    assert configs.config_of(str(path))[1].text_config.num_attention_heads == 8
+    path.write_text(json.dumps({"model_type": "gemma3", "text_config": {**text, "hidden_size": 64}}))
+    del text["num_hidden_layers"]
+    path.write_text(json.dumps({"model_type": "gemma3", "text_config": text}))
+    with pytest.raises(ModelLoadError, match="lacks the field num_hidden_layers"):
+        configs.config_of(str(path))
+
+
+def test_a_model_that_is_not_causal_is_named(folder):
+    rewrite(folder, architectures=["LlamaForSequenceClassification"])
+    with pytest.raises(ModelLoadError, match="LlamaForSequenceClassification: not a causal language model"):
+        configs.config_of(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "cannot be read"),
+        ("{}", "cannot be read"),
+        ('{"model_type": "no-such-family"}', "cannot be read"),
+        ('{"model_type": "llama", "num_hidden_layers": "many"}', "cannot be read"),
+        ('{"model_type": "llama", "hidden_size": 30, "num_attention_heads": 4}', "cannot be read"),
+    ],
+)
+def test_a_config_that_is_none_is_one_line(tmp_path, text, words):
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(ModelLoadError, match=words) as caught:
+        configs.config_of(str(path))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_without_a_config_is_named(tmp_path):
+    with pytest.raises(ModelLoadError, match=r"the config of .* cannot be read"):
+        configs.config_of(str(tmp_path))
+
+
+def test_a_gguf_file_that_is_none_is_named(tmp_path):
+    (tmp_path / "empty.gguf").write_bytes(b"GGUF")
+    with pytest.raises(ModelLoadError, match="empty has no metadata that can be read"):
+        configs.config_of(str(tmp_path / "empty.gguf"))
+
+
+def test_an_unknown_name_lists_what_the_caller_knows_too():
+    with pytest.raises(ChoiceError, match=r"choose one of 7b, smollm2.*Did you mean '7b'\?"):
+        configs.config_of("7c", also=("7b",))
+
+
+def test_the_embedded_models_config_lies_beside_its_weights(folder, monkeypatch):
+    monkeypatch.setattr(sources, "embedded_folder", lambda: folder)
+    assert configs.config_of("smollm2")[1].hidden_size == 32
