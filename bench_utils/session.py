@@ -13,9 +13,10 @@ from rich.console import Console
 
 from bench_utils import scoreboard
 from bench_utils.claim import VERDICT_FAILED, Claim, decide
-from bench_utils.history import journal, records
+from bench_utils.history import journal, records, schema
+from bench_utils.history.entries import ModelEntry, PlacementEntry, RunRecord, machine_entry
 from bench_utils.history.journal import Journal
-from bench_utils.history.records import RecordError, RunRecord
+from bench_utils.history.schema import RecordError
 from bench_utils.inference.requests import TraceError, read_trace
 from bench_utils.lab import first_line, open_lab
 from bench_utils.measure import machine
@@ -96,24 +97,20 @@ class ClaimsSession:
     def _open_journal(
         self, results: Path, expected: dict[str, float], identity: ModelIdentity, inputs: dict[str, str]
     ) -> None:
-        this_machine = journal.machine_entry(self.lab.machine, self._settings.machine)
+        this_machine = machine_entry(self.lab.machine, self._settings.machine)
         placement = self.lab.placement
-        durations = journal.last_durations(results, this_machine["name"], self._settings.profile)
+        durations = journal.last_durations(results, this_machine.name, self._settings.profile)
         expected.update({key: durations[key] for key in expected if key in durations})
         record = RunRecord(
             started_at=records.now_utc(),
             profile=self._settings.profile,
             source=records.source_state(self._config.rootpath),
-            model=asdict(identity),
-            placement={
-                "device": str(placement.device),
-                "dtype": placement.dtype_name,
-                "why": placement.why,
-            },
+            model=ModelEntry(**asdict(identity)),
+            placement=PlacementEntry(str(placement.device), placement.dtype_name, placement.why),
             machine=this_machine,
-            roofline=asdict(self.lab.roofline),
+            roofline=self.lab.roofline,
             inputs=inputs,
-            state_before=asdict(machine.state(self.lab.gpu)),
+            state_before=machine.state(self.lab.gpu),
             planned=list(expected),
         )
         resume = bool(self._config.getoption("--claims-resume"))
@@ -210,7 +207,7 @@ class ClaimsSession:
         scoreboard.show(lines, self._caption(), self._console)
         if self._journal is not None and self._journal.write_error:
             self._say(f"the record could not be written ({self._journal.write_error}); here it is:")
-            self._console.print_json(data=self._journal.record.to_json())
+            self._console.print_json(data=schema.to_document(self._journal.record))
 
     def _caption(self) -> str:
         placement = self.lab.placement

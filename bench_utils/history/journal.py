@@ -2,12 +2,10 @@
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from bench_utils.history import records
-from bench_utils.history.records import RunRecord
+from bench_utils.history.entries import RunRecord
 from bench_utils.measure.machine import MachineState
 from bench_utils.measure.measurement import BROKEN, Measurement, Param
 from bench_utils.measure.roofline import Roofline
@@ -46,7 +44,7 @@ class Journal:
     def add(self, measurement: Measurement, roofline: Roofline) -> None:
         """Keep a finished case; the limits may have been read again for it."""
         self.record.add(measurement)
-        self.record.roofline = asdict(roofline)
+        self.record.roofline = roofline
         self._write()
 
     def finish(
@@ -55,7 +53,7 @@ class Journal:
         """Keep the verdicts and the machine's state; close the record where every planned case is there."""
         for claim_id, verdict in verdicts.items():
             self.record.add_verdict(claim_id, about[claim_id], verdict)
-        self.record.state_after = asdict(state)
+        self.record.state_after = state
         self.record.is_finished = self.record.is_whole
         self._write()
 
@@ -76,7 +74,7 @@ def begin(results: Path, record: RunRecord, *, resume: bool) -> Journal:
         RecordError: the folder belongs to another machine.
         OSError: it cannot be written.
     """
-    folder = records.folder_for(results, record.machine["name"], record.machine["id"])
+    folder = records.folder_for(results, record.machine.name, record.machine.id)
     found = records.unfinished_like(folder, record) if resume else None
     if found is not None:
         path, earlier = found
@@ -103,8 +101,3 @@ def last_durations(results: Path, machine_name: str, profile: str) -> dict[str, 
                 for key, found in record.cases.items():
                     durations.setdefault(key, found.duration_s)
     return durations
-
-
-def machine_entry(machine: Any, name: str) -> dict[str, Any]:
-    """The machine as a record holds it: its name, its id, and the fingerprint."""
-    return {"name": name or machine.name, "id": machine.id, **asdict(machine)}

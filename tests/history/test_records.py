@@ -8,55 +8,28 @@ import pytest
 
 from bench_utils.cache import write_json
 from bench_utils.history import journal, records
-from bench_utils.history.records import RecordError, RunRecord, SourceState
+from bench_utils.history.entries import ModelEntry, PlacementEntry, SourceState
+from bench_utils.history.schema import RecordError
 from bench_utils.measure.machine import MachineState
-from bench_utils.measure.measurement import Bound, Lap, Measurement, Validity
+from bench_utils.measure.measurement import Validity
 from bench_utils.measure.reading import Reading, missing
 from bench_utils.measure.roofline import Roofline
 from bench_utils.measure.statistics import Interval
 from bench_utils.verdict import Outcome, Verdict
+from tests.history.support import ABOUT, MEASURED, machine, record
 
-MEASURED = Measurement(
-    claim="A2",
-    case={"arm": "cached", "num_tokens": 48},
-    samples_s=(0.1, 0.2, 0.15),
-    runs_per_sample=3,
-    laps={"prefill": Lap((0.05, 0.06), Bound("compute", None, 0.6)), "decode": Lap((0.01,))},
-    counters={"tokens_fed": 87},
-    notes={"scale": "full"},
-    memory={"rss_peak_bytes": Reading(5), "nvml_device_bytes": missing("no GPU")},
-    energy=missing("no counter"),
-    bound=Bound("memory", 0.7, None),
-    validity=Validity(),
-    duration_s=1.5,
-)
 STATE = MachineState(Reading(0.1), missing("unknown"), None)
-
-
-def record(**changes):
-    machine = {"name": "box", "id": "abc", "num_threads": 2, "versions": {"torch": "2.13"}}
-    fields = {
-        "started_at": "2026-01-02T03:04:05Z",
-        "profile": "full",
-        "source": SourceState("c0ffee", False),
-        "model": {"name": "tiny", "revision": "r1", "note": ""},
-        "placement": {"device": "cpu", "dtype": "float32", "why": "as asked"},
-        "machine": machine,
-        "roofline": {},
-        "state_before": {},
-    }
-    return RunRecord(**{**fields, **changes})
 
 
 def test_a_record_reads_back_as_it_was_written(tmp_path):
     written = record()
     written.add(MEASURED)
-    written.add_verdict("A2", {"title": "t"}, Verdict(Outcome.HOLDS, figures={"x": Interval(2.0, 1.0, 3.0)}))
+    written.add_verdict("A2", ABOUT, Verdict(Outcome.HOLDS, figures={"x": Interval(2.0, 1.0, 3.0)}))
     records.write(written, tmp_path / "r.json")
     found = records.read(tmp_path / "r.json")
     assert found == written
     assert found.cases["A2[cached-48]"] == MEASURED
-    assert found.verdicts["A2"]["outcome"] == "holds"
+    assert found.verdicts["A2"].outcome == "holds"
 
 
 def test_nan_is_refused_and_the_old_file_stays(tmp_path):
@@ -85,8 +58,12 @@ def test_a_failing_disk_leaves_the_old_record_whole(tmp_path, monkeypatch):
         ("{", "not a readable record"),
         ("[]", "schema version None"),
         ('{"schema_version": 99}', "schema version 99"),
-        ('{"schema_version": 1}', "does not have the fields"),
+        ('{"schema_version": "2"}', "schema version '2'"),
+        ('{"schema_version": true}', "schema version True"),
+        ('{"schema_version": 1}', "does not have the fields of a record: started_at: Field required"),
         ('{"schema_version": 1, "source": {}, "cases": [], "machine": {}}', "does not have the fields"),
+        ('{"schema_version": 1, "started_at": NaN}', "NaN is no JSON"),
+        ('{"schema_version": 2}', "was edited after it was written"),
     ],
 )
 def test_what_is_no_record_is_an_error_with_its_name(tmp_path, text, why):
@@ -101,7 +78,7 @@ def test_every_finished_case_is_in_the_file_before_the_next(tmp_path):
     half = records.read(running.path)
     assert list(half.cases) == ["A2[cached-48]"]
     assert not half.is_finished
-    running.finish({"A2": {}}, {"A2": Verdict(Outcome.HOLDS)}, STATE)
+    running.finish({"A2": ABOUT}, {"A2": Verdict(Outcome.HOLDS)}, STATE)
     assert records.read(running.path).is_finished
 
 
@@ -121,9 +98,9 @@ def test_a_run_goes_on_where_one_like_it_stopped(tmp_path):
         {"profile": "quick"},
         {"source": SourceState("other", False)},
         {"source": SourceState("c0ffee", True, "edited")},
-        {"model": {"name": "tiny", "revision": "r2", "note": ""}},
-        {"placement": {"device": "cpu", "dtype": "bfloat16", "why": ""}},
-        {"machine": {"name": "box", "id": "abc", "num_threads": 2, "versions": {"torch": "2.14"}}},
+        {"model": ModelEntry("tiny", "r2")},
+        {"placement": PlacementEntry("cpu", "bfloat16")},
+        {"machine": machine(versions={"torch": "2.14"})},
     ],
 )
 def test_another_run_does_not_go_on_from_it(tmp_path, changes):
@@ -166,9 +143,9 @@ def test_a_record_is_finished_only_when_every_planned_case_is_there(tmp_path):
 def test_a_records_words_hold_no_absolute_path(text, kept):
     held = record()
     held.add(replace(MEASURED, validity=Validity("error", text), notes={"note": text}))
-    held.add_verdict("A2", {}, Verdict(Outcome.INVALID, reason=text))
+    held.add_verdict("A2", ABOUT, Verdict(Outcome.INVALID, reason=text))
     found = held.cases["A2[cached-48]"]
-    assert (found.validity.reason, found.notes["note"], held.verdicts["A2"]["reason"]) == (kept,) * 3
+    assert (found.validity.reason, found.notes["note"], held.verdicts["A2"].reason) == (kept,) * 3
 
 
 def test_an_edit_a_new_file_and_a_commit_are_told_apart_and_results_are_not_counted(tmp_path):
@@ -202,7 +179,7 @@ def test_a_finished_run_is_not_resumed(tmp_path):
 
 def test_two_machines_never_share_a_folder(tmp_path):
     journal.begin(tmp_path, record(), resume=False)
-    other = record(machine={"name": "box", "id": "def", "num_threads": 2, "versions": {}})
+    other = record(machine=machine(id="def"))
     with pytest.raises(RecordError, match=r"another machine \(id abc, this one is def\).*--claims-machine"):
         journal.begin(tmp_path, other, resume=False)
 

@@ -62,4 +62,4 @@ def test_a_killed_run_leaves_its_cases_and_is_finished_by_resuming(suite, pytest
     whole = only_record(pytester)
     assert whole.is_finished
     assert whole.cases["T1[slow-1]"] == half.cases["T1[slow-1]"]
-    assert whole.verdicts["T1"]["outcome"] == "holds"
+    assert whole.verdicts["T1"].outcome == "holds"

@@ -165,7 +165,7 @@ def test_a_disk_that_fills_up_gets_the_record_onto_the_terminal(suite, pytester,
     monkeypatch.setattr("bench_utils.history.records.write", full)
     result = suite()
     result.assert_outcomes(passed=5)
-    result.stdout.fnmatch_lines(["*could not be written*No space left*", '*"schema_version": 1*', '*"T2[[]2]"*'])
+    result.stdout.fnmatch_lines(["*could not be written*No space left*", '*"schema_version": 2*', '*"T2[[]2]"*'])
 
 
 @pytest.mark.parametrize(
