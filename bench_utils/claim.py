@@ -15,9 +15,9 @@ from bench_utils.measure.bounds import Work
 from bench_utils.measure.measurement import Measurement, Param
 from bench_utils.measure.sampler import Budget
 from bench_utils.settings import NotApplicableError
-from bench_utils.verdict import Outcome, Results, UndecidedError, Verdict, case_id
+from bench_utils.verdict import Outcome, Results, Stated, UndecidedError, Verdict, case_id
 
-__all__ = ["Claim", "Mapping", "NotApplicableError", "Outcome", "Results", "Verdict", "Work", "case_id"]
+__all__ = ["Claim", "Mapping", "NotApplicableError", "Outcome", "Results", "Stated", "Verdict", "Work", "case_id"]
 
 Kind = Literal["exact", "physical"]
 
@@ -38,6 +38,8 @@ class Claim(ABC):
     kind: ClassVar[Kind] = "physical"
     # The chapter's figure, printed beside the figure measured here.
     chapter: ClassVar[str] = ""
+    # The same in numbers, for the chapter's own record, as far as they are this claim's figures and cases.
+    stated: ClassVar[Stated] = Stated()
     # Whether run() is timed; an exact claim that is only counted says False.
     timed: ClassVar[bool] = True
     # Whether restore() puts back a state that run() changes: each run is then sampled alone.

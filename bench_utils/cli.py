@@ -1,9 +1,10 @@
-"""The `claims` command: list what is claimed, examine the machine, fetch what is needed, say what fits."""
+"""The `claims` command: list what is claimed, examine the machine, fetch what is needed, say what fits.
+
+What it does with records lies in cli_history.
+"""
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,7 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bench_utils.settings import ChoiceError, NotApplicableError, Settings, from_environ
+from bench_utils import cli_history
+from bench_utils.cli_common import AsJson, errors
+from bench_utils.settings import ChoiceError, Settings, from_environ
 
 app = typer.Typer(
     help="Every claim about cheap LLM inference as one benchmark. Run them with "
@@ -23,7 +26,6 @@ app = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Argument(help="The folder of the benchmarks.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable, on standard output.")]
 Model = Annotated[str | None, typer.Option(help="smollm2, qwen2.5-0.5b-shape, a hub id, a folder or a .gguf file.")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")]
 Dtype = Annotated[str | None, typer.Option(help="auto, float64, float32, bfloat16 or float16.")]
@@ -37,7 +39,7 @@ def list_claims(folder: Folder = Path("benchmarks"), as_json: AsJson = False) ->
     """
     from bench_utils.discovery import find_claims
 
-    with _errors():
+    with errors():
         claims, broken = find_claims(folder)
     if as_json:
         document = {
@@ -75,7 +77,7 @@ def doctor(model: Model = None, device: Device = None, dtype: Dtype = None) -> N
     """Examine this machine: limits, noise, GPU, assets, the harness's own cost, and what would be skipped."""
     from bench_utils import doctor as examination
 
-    with _errors():
+    with errors():
         settings = _settings(model=model, device=device, dtype=dtype)
         examination.examine(settings, Console())
 
@@ -87,7 +89,7 @@ def fetch(model: Model = None) -> None:
     from bench_utils.progress import FetchProgress
 
     console = Console()
-    with _errors():
+    with errors():
         settings = _settings(model=model)
         catalog.resolve(settings.model)  # a mistyped name is told at once
         for asset in assets.ASSETS:
@@ -130,7 +132,7 @@ def fit(
     from bench_utils import fit as answering
     from bench_utils import sizes
 
-    with _errors():
+    with errors():
         if gpu == bool(memory):
             raise ChoiceError("give either --memory, such as --memory 8GiB, or --gpu for what is free on this GPU")
         available = answering.Memory(sizes.parse(memory), memory) if memory else answering.gpu_memory()
@@ -153,18 +155,7 @@ def _settings(**chosen: str | None) -> Settings:
     return from_environ(chosen=chosen)
 
 
-@contextmanager
-def _errors() -> Iterator[None]:
-    """Known failures as one clear message and exit status 2; anything else is a bug and shows itself."""
-    from bench_utils.discovery import NoBenchmarksError
-    from bench_utils.models.errors import AssetError, ModelLoadError
-
-    known = (ChoiceError, NotApplicableError, AssetError, ModelLoadError, NoBenchmarksError, MemoryError, OSError)
-    try:
-        yield
-    except known as error:
-        typer.echo(f"claims: {error}", err=True)
-        raise typer.Exit(2) from error
+cli_history.add_to(app)
 
 
 def main() -> Any:

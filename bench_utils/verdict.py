@@ -36,6 +36,15 @@ class Verdict:
     figures: Mapping[str, Interval] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Stated:
+    """What the chapter states of a claim, by the names of the claim's own figures, cases, counters and laps."""
+
+    figures: Mapping[str, float] = field(default_factory=dict)
+    counters: Mapping[tuple[Param, ...], Mapping[str, float]] = field(default_factory=dict)
+    laps_s: Mapping[tuple[Param, ...], Mapping[str, float]] = field(default_factory=dict)
+
+
 # How far over a prediction a ratio may lie and still be called as predicted: what a shared machine can tell.
 MARGIN = 0.05
 

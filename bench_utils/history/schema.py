@@ -54,6 +54,11 @@ def from_text(text: str) -> RunRecord:
     return record
 
 
+def version_of(text: str) -> int:
+    """The version that a record's text, which reads well, was written in."""
+    return int(json.loads(text)[_VERSION])
+
+
 def json_schema() -> dict[str, Any]:
     """The JSON Schema of a record's file, for programs in other languages."""
     schema: dict[str, Any] = _adapter().json_schema()

@@ -6,7 +6,7 @@ weights and cache are held against its own tensors. Nothing is timed.
 
 import torch
 
-from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
+from bench_utils.claim import Claim, Mapping, Outcome, Results, Stated, Verdict
 from bench_utils.inference.capacity import CHAPTER_CLASSES, FORMATS, OVERHEAD_BYTES, Capacity, size_of
 from bench_utils.inference.kv_cache import tensor_bytes
 from bench_utils.models import loading
@@ -34,6 +34,12 @@ class ClaimFit(Claim):
     title = "what fits is a subtraction and a division"
     kind = "exact"
     chapter = "8 GB: 13B int4 337 tokens; 16 GB: 7B int8 65,378, 13B int8 3,136"
+    stated = Stated(
+        counters={
+            case: {f"tokens_{name}": num for name, num in zip(STORED, tokens, strict=True)}
+            for case, tokens in CHAPTER_TOKENS.items()
+        }
+    )
     timed = False
     tracked = {"weight_bytes": "bytes", "token_bytes": "bytes"}
 

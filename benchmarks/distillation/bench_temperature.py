@@ -6,7 +6,7 @@ where the model has no tokenizer, at several temperatures, in float64.
 
 import torch
 
-from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
+from bench_utils.claim import Claim, Mapping, Outcome, Results, Stated, Verdict
 from bench_utils.inference.decode import full_pass
 from bench_utils.inference.distillation import tempered
 from bench_utils.models import loading, prompts
@@ -22,6 +22,7 @@ class ClaimTemperature(Claim):
     title = "temperature T takes a ratio to the power 1 / T"
     kind = "exact"
     chapter = "first over third: 2.24 at T = 1, 1.50 at T = 2, the square root"
+    stated = Stated(counters={(1.0,): {"ratio": 2.24}, (2.0,): {"ratio": 1.50}})
     timed = False
     tracked = {"num_tokens": "tokens"}
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import torch
 
-from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
+from bench_utils.claim import Claim, Mapping, Outcome, Results, Stated, Verdict
 from bench_utils.inference.decode import prefill
 from bench_utils.inference.kv_cache import bytes_per_token, tensor_bytes
 from bench_utils.models import facts, loading, prompts
@@ -24,6 +24,7 @@ class ClaimCacheBytes(Claim):
     title = "cache bytes follow the formula"
     kind = "exact"
     chapter = "12,288 B/token fp16; 295 tokens: (1, 2, 295, 64), 3,624,960 B"
+    stated = Stated(counters={(CHAPTER, "float16", SHAPES[0]): {"cache_bytes": CHAPTER_BYTES}})
     timed = False
     tracked = {"cache_bytes": "bytes"}
 

@@ -7,7 +7,7 @@ is one matrix product for one core, and can take longer than two heads on two: l
 
 import torch
 
-from bench_utils.claim import Claim, Mapping, Results, Verdict, Work
+from bench_utils.claim import Claim, Mapping, Results, Stated, Verdict, Work
 from bench_utils.inference.attention import grouped_step
 from bench_utils.inference.kv_cache import bytes_per_token, filled_cache, tensor_bytes
 from bench_utils.models.facts import cache_shape
@@ -24,6 +24,7 @@ class ClaimGroupedHeads(Claim):
     id = "A8"
     title = "GQA and MQA divide the cache by an integer"
     chapter = "86,016 B/token with MHA, 7x the 12,288 of GQA"
+    stated = Stated(counters={(MHA,): {"bytes_per_token_fp16": 86_016}, (GQA,): {"bytes_per_token_fp16": 12_288}})
     tracked = {"cache_bytes": "bytes"}
 
     param_names = ["num_kv_heads"]

@@ -6,7 +6,7 @@ chapter's 7 x 10^9 parameters at two bytes stand for the weights. Nothing is tim
 
 import torch
 
-from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
+from bench_utils.claim import Claim, Mapping, Outcome, Results, Stated, Verdict
 from bench_utils.inference.kv_cache import (
     bytes_per_token,
     filled_cache,
@@ -28,6 +28,9 @@ class ClaimLongContext(Claim):
     title = "a 7B-class user's cache can outweigh the model"
     kind = "exact"
     chapter = "128 KB/token; at 128,000 tokens 15.6 GiB of cache against 13.0 of weights"
+    stated = Stated(
+        counters={(CONTEXTS[-1],): {"cache_bytes": 128_000 * BYTES_PER_TOKEN, "weight_bytes": WEIGHT_BYTES}}
+    )
     timed = False
     tracked = {"cache_bytes": "bytes"}
 

@@ -5,7 +5,7 @@ Counted: three real caches of the chapter's shape, allocated in full where memor
 
 import torch
 
-from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
+from bench_utils.claim import Claim, Mapping, Outcome, Results, Stated, Verdict
 from bench_utils.devices import free_bytes
 from bench_utils.inference.kv_cache import filled_cache, tensor_bytes
 from bench_utils.models.shapes import chapter_config
@@ -22,6 +22,7 @@ class ClaimResidentTokens(Claim):
     title = "the cache depends on resident tokens only"
     kind = "exact"
     chapter = "32 x 2,048 = 64 x 1,024 = 128 x 512 tokens = 768 MiB"
+    stated = Stated(counters={(split,): {"cache_bytes": CHAPTER_BYTES} for split in SPLITS})
     timed = False
     tracked = {"cache_bytes": "bytes"}
 

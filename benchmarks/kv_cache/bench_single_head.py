@@ -5,7 +5,7 @@ Timed: one step of one head in float32, its projections included, over n positio
 
 import torch
 
-from bench_utils.claim import Claim, Mapping, Results, Verdict, Work
+from bench_utils.claim import Claim, Mapping, Results, Stated, Verdict, Work
 from bench_utils.inference import attention, macs
 from bench_utils.verdict import above
 
@@ -23,6 +23,9 @@ class ClaimSingleHead(Claim):
     id = "A3"
     title = "one head's step: n x n scores recomputed, 1 x n cached"
     chapter = "at n = 4,096: 67 MB of scores against 16 KB"
+    stated = Stated(
+        counters={(RECOMPUTE, 4_096): {"score_bytes": 67_108_864}, (CACHED, 4_096): {"score_bytes": 16_384}}
+    )
     tracked = {"score_bytes": "bytes"}
 
     param_names = ["arm", "num_positions"]

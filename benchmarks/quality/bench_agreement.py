@@ -11,7 +11,7 @@ from statistics import fmean, quantiles
 
 import torch
 
-from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
+from bench_utils.claim import Claim, Mapping, Outcome, Results, Stated, Verdict
 from bench_utils.inference import agreement
 from bench_utils.inference.batch import greedy_answers
 from bench_utils.inference.decode import full_pass
@@ -37,6 +37,7 @@ class ClaimAgreement(Claim):
     id = "E3"
     title = "agreement sees what the battery cannot"
     chapter = "int8 row 142 of 144 positions (16 prompts x 9 tokens)"
+    stated = Stated(counters={("int8 row",): {"num_same": 142, "num_different": 2}})
     timed = False
     tracked = {"num_different": "positions"}
 

@@ -13,7 +13,7 @@ from statistics import fmean
 
 import torch
 
-from bench_utils.claim import Claim, Mapping, Results, Verdict
+from bench_utils.claim import Claim, Mapping, Results, Stated, Verdict
 from bench_utils.inference import llama_cpp
 from bench_utils.inference.perplexity import NotFiniteError, Protocol, token_losses
 from bench_utils.inference.projections import projections
@@ -39,6 +39,16 @@ class ClaimPerplexity(Claim):
     id = "E1"
     title = "int8 costs no quality, int4 by its granularity"
     chapter = "23.08; int8 row 22.96, tensor +0.5; int4 tensor 365,416,000, row 46.18, group 31.08; NF4 24.55"
+    stated = Stated(
+        counters={
+            (REFERENCE,): {"perplexity": 23.08},
+            ("int8 row",): {"perplexity": 22.96},
+            ("int4 tensor",): {"perplexity": 365_416_000},
+            ("int4 row",): {"perplexity": 46.18},
+            ("int4 group 128",): {"perplexity": 31.08},
+            ("NF4 block 64",): {"perplexity": 24.55},
+        }
+    )
     timed = False
     tracked = {"perplexity": "perplexity"}
 

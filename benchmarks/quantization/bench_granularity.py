@@ -11,7 +11,7 @@ from statistics import mean
 
 import torch
 
-from bench_utils.claim import Claim, Mapping, Outcome, Results, Verdict
+from bench_utils.claim import Claim, Mapping, Outcome, Results, Stated, Verdict
 from bench_utils.inference.projections import projection_errors
 from bench_utils.inference.quantizers import (
     INT4_GROUPS,
@@ -32,6 +32,13 @@ class ClaimGranularity(Claim):
     id = "D2"
     title = "at 4 bits granularity is the whole game"
     chapter = "worst of int4 tensor 0.99; rows divide by 3.4; group 128 0.1323; NF4 0.0952"
+    stated = Stated(
+        counters={
+            ("int4 tensor",): {"worst_error": 0.99},
+            ("int4 group 128",): {"mean_error": 0.1323},
+            ("NF4 block 64",): {"mean_error": 0.0952},
+        }
+    )
     timed = False
     tracked = {"mean_error": "fraction", "worst_error": "fraction"}
 

@@ -1,0 +1,83 @@
+"""Records by what a user calls them: a file, a folder of records, or a machine's name."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench_utils.history import records
+from bench_utils.history.entries import RunRecord
+from bench_utils.history.schema import RecordError
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A record and the file that it lies in."""
+
+    path: Path
+    record: RunRecord
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The records that could be read, oldest first, and what is wrong with the others."""
+
+    loaded: tuple[Loaded, ...]
+    refused: tuple[str, ...]
+
+
+def select(names: Iterable[str], results: Path) -> Selection:
+    """The records of files, of folders and of the machines below `results`; of all of them where none is named.
+
+    Raises:
+        RecordError: there is nothing of that name, or no record at all; says what exists and what to do.
+    """
+    given = list(names)
+    paths = [path for name in given for path in _files(name, results)] if given else list(_all(results))
+    loaded, refused = [], []
+    for path in dict.fromkeys(paths):
+        try:
+            loaded.append(Loaded(path, records.read(path)))
+        except RecordError as error:
+            refused.append(f"{path.parent.name}/{error}")
+    if not loaded and not refused:
+        raise RecordError(
+            f"there is no record in {', '.join(given) or results}: run `pytest benchmarks --benchmark-only` first"
+        )
+    loaded.sort(key=lambda found: (found.record.origin == "measured", found.record.started_at))
+    return Selection(tuple(loaded), tuple(refused))
+
+
+def newest(name: str, results: Path) -> tuple[Loaded, tuple[str, ...]]:
+    """One record: the file, or the newest finished one of a folder or machine; what was left out beside it.
+
+    Raises:
+        RecordError: none can be read, or none is finished.
+    """
+    found = select([name], results)
+    finished = [each for each in found.loaded if each.record.is_finished]
+    if not found.loaded:
+        raise RecordError("; ".join(found.refused))
+    if not finished:
+        raise RecordError(f"{name} holds no finished record: finish one with --claims-resume")
+    return finished[-1], found.refused
+
+
+def machines(results: Path) -> list[str]:
+    """The names of the machines that have records."""
+    return sorted({path.parent.name for path in _all(results)})
+
+
+def _files(name: str, results: Path) -> list[Path]:
+    path = Path(name)
+    if path.is_file():
+        return [path]
+    below = [folder for folder in (path, results / name) if folder.is_dir()]
+    if not below:
+        known = ", ".join(machines(results)) or f"none below {results}"
+        raise RecordError(f"no record, folder or machine {name!r}; machines: {known}")
+    return sorted(below[0].glob("*.json")) or list(_all(below[0]))
+
+
+def _all(results: Path) -> Iterator[Path]:
+    """Every machine's records; asv keeps a folder of its own beside them."""
+    return (path for path in sorted(results.glob("*/*.json")) if path.parent.name != "asv")

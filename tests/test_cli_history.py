@@ -1,0 +1,234 @@
+"""The commands about machines and records: what they print, and what they say of bad input."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from bench_utils import asv_machine, chapter, cli
+from bench_utils.discovery import find_claims
+from bench_utils.history import records, schema
+from bench_utils.history.entries import ModelEntry
+from bench_utils.measure.measurement import Lap
+from bench_utils.settings import Settings
+from bench_utils.verdict import Outcome, Verdict
+from tests.history.support import ABOUT, MEASURED, machine, record
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    """A folder of two machines, one of which has two records, an older one unfinished."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "150")
+    for name, started in (("box", "2026-01-02T03:04:05Z"), ("other", "2026-01-03T00:00:00Z")):
+        held = record(started_at=started, machine=machine(name=name, id=name), is_finished=True)
+        held.add(MEASURED if name == "box" else replace(MEASURED, samples_s=(0.2, 0.4, 0.3)))
+        held.add_verdict("A2", ABOUT, Verdict(Outcome.HOLDS if name == "box" else Outcome.DOES_NOT_HOLD))
+        records.write(held, Path("results") / name / "r.json")
+    unfinished = record(started_at="2026-02-01T00:00:00Z", machine=machine(id="box"), planned=["A2[cached-48]"])
+    records.write(unfinished, Path("results/box/unfinished.json"))
+    return tmp_path / "results"
+
+
+def claims(*arguments):
+    return CliRunner().invoke(cli.app, list(arguments))
+
+
+# --- compare
+
+
+def test_two_machines_are_compared_the_differing_verdict_first(results):
+    result = claims("compare", "box", "other")
+    assert result.exit_code == 0
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert "machine box other" in lines
+    assert "A2 the cache makes generation faster holds does not hold here differs" in lines
+    assert "A2[cached-48] 150 ms [100, 200] 300 ms [200, 400] 2.00x [1.00, 4.00] 2.00x 70% 70%" in lines
+
+
+def test_a_comparison_for_scripts_is_one_document(results):
+    found = json.loads(claims("compare", "results/box/r.json", "other", "--json").stdout)
+    assert (found["a"]["machine"], found["b"]["machine"]) == ("box", "other")
+    assert found["claims"][0]["cases"][0]["times"][0]["b_over_a"]["value"] == pytest.approx(2)
+
+
+def test_unlike_models_are_said_and_no_case_is_called(results):
+    held = records.read(results / "other" / "r.json")
+    records.write(replace(held, model=ModelEntry("[b]big[/b]", "r9")), results / "other" / "r.json")
+    result = claims("compare", "box", "other")
+    assert "unlike: model tiny (r1) against [b]big[/b] (r9): no case is called faster or slower" in result.stdout
+    assert "not compared, 1 cases: model tiny (r1)" in result.stdout
+    assert "2.00x" not in result.stdout
+
+
+def test_many_laps_are_shown_when_asked_for(results):
+    laps = {f"lap {number}": Lap((0.1, 0.1)) for number in range(9)}
+    for name in ("box", "other"):
+        held = record(started_at="2026-03-01T00:00:00Z", machine=machine(name=name), is_finished=True)
+        held.add(replace(MEASURED, laps=laps))
+        records.write(held, results / name / "laps.json")
+    assert "A2[cached-48]: 9 laps more, see --laps" in claims("compare", "box", "other").stdout
+    assert "A2[cached-48]: lap 8" in claims("compare", "box", "other", "--laps").stdout
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (("box", "nowhere"), "no record, folder or machine 'nowhere'; machines: bad, box, other"),
+        (("results/box/unfinished.json", "box"), "holds no finished record: finish one with --claims-resume"),
+        (("results/bad/r.json", "box"), "bad/r.json is not a readable record"),
+    ],
+)
+def test_what_cannot_be_compared_is_exit_status_2(results, names, words):
+    (results / "bad").mkdir()
+    (results / "bad" / "r.json").write_text("{")
+    result = claims("compare", *names)
+    assert result.exit_code == 2
+    assert words in result.stderr
+
+
+def test_a_broken_record_beside_a_good_one_is_named_and_the_rest_goes_on(results):
+    (results / "box" / "truncated.json").write_text((results / "box" / "r.json").read_text()[:500])
+    edited = json.loads((results / "box" / "r.json").read_text())
+    edited["verdicts"]["A2"]["outcome"] = "inconclusive"
+    (results / "box" / "edited.json").write_text(json.dumps(edited))
+    (results / "box" / "future.json").write_text('{"schema_version": 9}')
+    result = claims("compare", "box", "other")
+    assert result.exit_code == 1
+    assert "2.00x" in result.stdout
+    assert "left out: box/edited.json was edited after it was written" in result.stderr
+    assert "left out: box/truncated.json is not a readable record" in result.stderr
+    assert "left out: box/future.json has schema version 9; this program reads 1 to 2" in result.stderr
+
+
+# --- records
+
+
+def test_the_list_has_a_line_for_each_record(results):
+    lines = [" ".join(line.split()) for line in claims("records", "list").stdout.splitlines()]
+    assert "box 2026-01-02T03:04:05Z tiny float32 full 1 yes r.json" in lines
+    assert "box 2026-02-01T00:00:00Z tiny float32 full 0 0 of 1 unfinished.json" in lines
+    listed = json.loads(claims("records", "list", "other", "--json").stdout)
+    assert [(each["machine"], each["num_cases"]) for each in listed] == [("other", 1)]
+
+
+def test_an_empty_folder_says_what_to_run_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = claims("records", "list")
+    assert result.exit_code == 2
+    assert "there is no record in results: run `pytest benchmarks --benchmark-only` first" in result.stderr
+
+
+def test_validating_counts_the_valid_and_names_the_others(results):
+    assert claims("records", "validate").stdout == "3 valid\n"
+    (results / "box" / "bad.json").write_text("[]")
+    result = claims("records", "validate", "box")
+    assert (result.exit_code, result.stdout) == (1, "2 valid\n")
+    assert "left out: box/bad.json has schema version None" in result.stderr
+
+
+def test_migrating_seals_older_records_and_leaves_the_others(results):
+    path = results / "box" / "r.json"
+    document = json.loads(path.read_text())
+    held = records.read(path)
+    del document["sha256"], document["origin"]
+    path.write_text(json.dumps({**document, "schema_version": 1}))
+    result = claims("records", "migrate")
+    assert "box/r.json is of version 2 now" in result.stdout
+    assert "1 migrated, 2 were of version 2 already" in result.stdout
+    assert json.loads(path.read_text())["schema_version"] == 2
+    assert records.read(path) == held
+
+
+def test_the_schema_is_printed():
+    assert json.loads(claims("records", "schema").stdout) == schema.json_schema()
+
+
+# --- the chapter's own record
+
+
+def test_the_committed_record_of_the_chapter_is_what_the_claims_state():
+    written = records.read(ROOT / "results" / chapter.MACHINE_NAME / chapter.FILE_NAME)
+    assert written == chapter.chapter_record(find_claims(ROOT / "benchmarks")[0]), (
+        "write it: claims records chapter"
+    )
+
+
+def test_every_stated_case_and_counter_is_one_of_the_claims_own():
+    """A case that no run has could never be compared."""
+    for claim in find_claims(ROOT / "benchmarks")[0]:
+        stated = claim.stated
+        assert {*stated.counters, *stated.laps_s} <= set(claim.cases()), claim.id
+
+
+def test_stated_figures_and_counters_have_the_names_that_a_full_run_gives():
+    """The newest committed run names them; one that it lacks would stand beside nothing."""
+    measured = [records.read(path) for path in sorted((ROOT / "results").glob("amd-*/*.json"))][-1]
+    told = records.read(ROOT / "results" / chapter.MACHINE_NAME / chapter.FILE_NAME)
+    for claim_id, verdict in told.verdicts.items():
+        if claim_id in measured.verdicts:
+            assert set(verdict.figures) <= set(measured.verdicts[claim_id].figures), claim_id
+    for key, case in told.cases.items():
+        if key in measured.cases:
+            assert set(case.counters) <= set(measured.cases[key].counters), key
+            assert set(case.laps) <= set(measured.cases[key].laps), key
+
+
+def test_the_chapter_is_written_from_any_folder_of_claims(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = claims("records", "chapter", str(ROOT / "benchmarks"))
+    assert result.exit_code == 0
+    assert (tmp_path / "results" / chapter.MACHINE_NAME / chapter.FILE_NAME).is_file()
+
+
+# --- machine
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    return tmp_path
+
+
+def test_asv_is_told_of_the_machine_under_the_users_name(home):
+    result = claims("machine", "--name", "my-laptop", "--device", "cpu")
+    assert result.exit_code == 0
+    assert "asv run --machine my-laptop HEAD^!" in result.stdout
+    written = json.loads((home / ".asv-machine.json").read_text())["my-laptop"]
+    assert set(written) == {"machine", "os", "arch", "cpu", "num_cpu", "ram", "gpu", "cuda"}
+    assert (written["gpu"], written["cuda"]) == ("none", "none")
+    assert all(isinstance(value, str) for value in written.values())
+
+
+def test_another_machine_there_stays(home):
+    for name in ("one", "two"):
+        claims("machine", "--name", name, "--device", "cpu")
+    assert {"one", "two"} <= set(json.loads((home / ".asv-machine.json").read_text()))
+
+
+def test_a_gpu_and_its_cuda_are_axes(monkeypatch):
+    gpu = SimpleNamespace(name="Some GPU", uuid="GPU-1", memory_bytes=8 * 2**30, driver="1", cuda="13.0")
+    found = SimpleNamespace(
+        name="some-gpu-8g-abc",
+        os="linux",
+        architecture="x86_64",
+        cpu="c",
+        num_usable_cpus=4,
+        memory_bytes=2**34,
+        gpu=gpu,
+    )
+    monkeypatch.setattr(asv_machine.machine, "fingerprint", lambda *_device: found)
+    entry = asv_machine.entry_of(Settings(device="cpu"))
+    assert (entry["machine"], entry["gpu"], entry["cuda"]) == ("some-gpu-8g-abc", "Some GPU", "13.0")
+
+
+def test_a_name_that_is_no_folder_is_refused(home):
+    result = claims("machine", "--name", "../up")
+    assert result.exit_code == 2
+    assert "becomes a folder" in result.stderr
