@@ -3,8 +3,10 @@
 What it does with records lies in cli_history.
 """
 
+import io
 import json
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -29,6 +31,11 @@ Folder = Annotated[Path, typer.Argument(help="The folder of the benchmarks.")]
 Model = Annotated[str | None, typer.Option(help="smollm2, qwen2.5-0.5b-shape, a hub id, a folder or a .gguf file.")]
 Device = Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps.")]
 Dtype = Annotated[str | None, typer.Option(help="auto, float64, float32, bfloat16 or float16.")]
+
+
+# A number of tokens or users that no machine holds, and small enough to count with.
+MOST = 10**9
+BUG = 3
 
 
 @app.command("list")
@@ -114,12 +121,15 @@ def fit(
         list[str] | None,
         typer.Option("--format", help="fp32, fp16, int8, nf4 or int4; may be repeated. [default: all]"),
     ] = None,
-    context: Annotated[int | None, typer.Option(min=1, help="Tokens that each user has. [default: any]")] = None,
-    users: Annotated[int, typer.Option(min=1, help="How many at once.")] = 1,
-    reserve: Annotated[
-        int | None, typer.Option(min=1, help="Tokens reserved for each user without paging. [default: the model's]")
+    context: Annotated[
+        int | None, typer.Option(min=1, max=MOST, help="Tokens that each user has. [default: any]")
     ] = None,
-    block: Annotated[int, typer.Option(min=1, help="Tokens a block of a paged cache.")] = 16,
+    users: Annotated[int, typer.Option(min=1, max=MOST, help="How many at once.")] = 1,
+    reserve: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST, help="Without paging: tokens reserved for each user. They must fit then."),
+    ] = None,
+    block: Annotated[int, typer.Option(min=1, max=MOST, help="Tokens a block of a paged cache.")] = 16,
     overhead: Annotated[
         str, typer.Option(help="What a server needs besides weights and cache; H2 measures yours.")
     ] = "1.5GiB",
@@ -135,8 +145,8 @@ def fit(
     with errors():
         if gpu == bool(memory):
             raise ChoiceError("give either --memory, such as --memory 8GiB, or --gpu for what is free on this GPU")
-        available = answering.Memory(sizes.parse(memory), memory) if memory else answering.gpu_memory()
-        overhead_bytes = sizes.parse(overhead)
+        available = answering.Memory(sizes.parse(memory), memory) if memory else answering.gpu_memory(_settings())
+        overhead_bytes = sizes.parse(overhead, least=0)
         load = answering.Load(users, context, reserve, block)
         size = answering.model_of(_settings(model=model).model)
         rows = answering.answer(
@@ -152,6 +162,9 @@ def fit(
 
 
 def _settings(**chosen: str | None) -> Settings:
+    for name, value in chosen.items():
+        if value is not None and not value.strip():  # such as an unset variable of a shell
+            raise ChoiceError(f"--{name} is empty")
     return from_environ(chosen=chosen)
 
 
@@ -159,5 +172,12 @@ cli_history.add_to(app)
 
 
 def main() -> Any:
-    """The entry point."""
-    sys.exit(app())
+    """The entry point. A bug has an exit status of its own, so that it passes for no answer."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a name that the terminal's encoding lacks
+    try:
+        app()
+    except Exception:
+        traceback.print_exc()
+        sys.exit(BUG)

@@ -10,6 +10,10 @@ from bench_utils.settings import ChoiceError, Settings
 HALVES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
+class ShortOfMemoryError(MemoryError):
+    """The machine has too little free memory for what is asked: nothing was allocated."""
+
+
 @dataclass(frozen=True)
 class Placement:
     """A device and a dtype, with the reason where `auto` chose."""
@@ -35,7 +39,7 @@ def place(settings: Settings) -> Placement:
     Raises:
         ChoiceError: the device asked for is absent; says what torch sees.
     """
-    device = _device(settings.device)
+    device = device_named(settings.device)
     if settings.dtype != "auto":
         return Placement(device, getattr(torch, settings.dtype), "as asked")
     dtype, why = _good_dtype(device)
@@ -63,13 +67,18 @@ def demand_memory(num_bytes: int, device: torch.device, what: str) -> None:
     """Refuse what cannot fit: on a CPU the system would kill the process instead of raising.
 
     Raises:
-        MemoryError: with what is needed and what is free. Tensors on 'meta' need none.
+        ShortOfMemoryError: with what is needed and what is free. Tensors on 'meta' need none.
     """
     if device.type != "meta" and num_bytes > (free := free_bytes(device)):
-        raise MemoryError(f"{what} needs {num_bytes:,} B and {free:,} B are free on {device}")
+        raise ShortOfMemoryError(f"{what} needs {num_bytes:,} B and {free:,} B are free on {device}")
 
 
-def _device(name: str) -> torch.device:
+def device_named(name: str) -> torch.device:
+    """The device that a name means here; 'auto' prefers a GPU.
+
+    Raises:
+        ChoiceError: it is absent; says what torch sees.
+    """
     if name == "auto":
         if torch.cuda.is_available():
             return torch.device("cuda", torch.cuda.current_device())

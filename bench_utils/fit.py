@@ -12,7 +12,7 @@ from bench_utils import devices
 from bench_utils.inference.capacity import BLOCK, CHAPTER_CLASSES, FORMATS, Capacity, Format, ModelSize, size_of
 from bench_utils.measure import nvml
 from bench_utils.models import configs
-from bench_utils.settings import ChoiceError, unknown_choice
+from bench_utils.settings import ChoiceError, Settings, unknown_choice
 from bench_utils.sizes import in_gib, is_decimal
 
 _OTHER_NAMES = {"bf16": "fp16", "bfloat16": "fp16", "float16": "fp16", "float32": "fp32"}
@@ -44,7 +44,7 @@ class Load:
         return self.context or 1
 
     def __str__(self) -> str:
-        each = f"{self.context:,} tokens" if self.context else "any context"
+        each = f"{self.context:,} tokens each" if self.context else "at least one token each"
         return f"{self.num_users:,} user{'s' * (self.num_users > 1)} with {each}, in blocks of {self.block}"
 
 
@@ -74,10 +74,10 @@ def model_of(name: str) -> ModelSize:
     Raises:
         ChoiceError, ModelLoadError, UnknownCacheError: saying what is wrong with the name or the config.
     """
-    if found := CHAPTER_CLASSES.get(name.lower()):
-        return found
-    shown, config = configs.config_of(name, also=tuple(CHAPTER_CLASSES))
-    return size_of(config, shown)
+    if known := CHAPTER_CLASSES.get(name.lower()):
+        return known
+    found = configs.config_of(name, also=tuple(CHAPTER_CLASSES))
+    return size_of(found.config, found.name, found.most_positions, found.packed_in)
 
 
 def formats_of(names: Sequence[str]) -> list[Format]:
@@ -91,16 +91,17 @@ def formats_of(names: Sequence[str]) -> list[Format]:
     return [FORMATS[name] for name in dict.fromkeys(meant)]
 
 
-def gpu_memory() -> Memory:
-    """What is free on the GPU that torch uses: by NVML, which needs no context of its own, else by torch.
+def gpu_memory(settings: Settings) -> Memory:
+    """What is free on the GPU that the settings mean: by NVML, which needs no context of its own, else by torch.
 
     Raises:
-        ChoiceError: torch sees no GPU, and says what it sees.
+        ChoiceError: there is none, and what torch sees.
     """
     import torch
 
-    if torch.cuda.is_available():
-        index = torch.cuda.current_device()
+    device = devices.device_named(settings.device)
+    if device.type == "cuda":
+        index = device.index or 0
         name = torch.cuda.get_device_name(index)
         try:
             gpu = nvml.for_device("cuda", index)
@@ -109,10 +110,10 @@ def gpu_memory() -> Memory:
             free = None
         if free is not None:
             return Memory(int(free), f"{name}, free by NVML")
-        return Memory(devices.free_bytes(torch.device("cuda", index)), f"{name}, free by torch")
-    if torch.backends.mps.is_available():
-        return Memory(devices.free_bytes(torch.device("mps")), "MPS, free of what macOS recommends at most")
-    raise ChoiceError(f"--gpu: {devices.what_torch_sees()}; give --memory instead")
+        return Memory(devices.free_bytes(device), f"{name}, free by torch")
+    if device.type == "mps":
+        return Memory(devices.free_bytes(device), "MPS, free of what macOS recommends at most")
+    raise ChoiceError(f"--gpu: {devices.what_torch_sees()}, and {device} is used; give --memory instead")
 
 
 def answer(
@@ -137,7 +138,7 @@ def _row(
     weight_bytes = model.weights.num_bytes(stored)
     capacity = Capacity(memory_bytes, weight_bytes, model.layout, stored.element_bytes, overhead_bytes)
     paged = capacity.num_users(load.num_tokens, load.block)
-    limit, fits = _limit(capacity, model, load, paged)
+    limit, fits = _limit(capacity, model, load)
     return Row(
         format=stored.name,
         weight_bytes=weight_bytes,
@@ -157,15 +158,16 @@ def _at_most(num_tokens: int | None, most: int | None) -> int | None:
     return most if num_tokens is None else min(num_tokens, most or num_tokens)
 
 
-def _limit(capacity: Capacity, model: ModelSize, load: Load, num_users: int) -> tuple[str, bool]:
+def _limit(capacity: Capacity, model: ModelSize, load: Load) -> tuple[str, bool]:
     """What stands against the load, or against more of it; whether the load fits."""
+    # Who says how much is reserved for each has no paging.
+    each = capacity.sequence_bytes(load.reserved or load.num_tokens, 1 if load.reserved else load.block)
     if capacity.cache_bytes < 0:
         return f"weights and overhead: {in_gib(-capacity.cache_bytes)} too much", False
     if model.most_positions and load.num_tokens > model.most_positions:
         return f"the model: made for {model.most_positions:,} positions", False
-    if num_users < load.num_users:
-        missing = load.num_users * capacity.sequence_bytes(load.num_tokens, load.block) - capacity.cache_bytes
-        return f"cache: {in_gib(missing)} too much", False
+    if (missing := load.num_users * each - capacity.cache_bytes) > 0:
+        return f"{'reserved ' if load.reserved else ''}cache: {in_gib(missing)} too much", False
     longest = capacity.longest_context(load.block, load.num_users)
     if model.most_positions and (longest is None or longest >= model.most_positions):
         return f"the model's {model.most_positions:,} positions", True
@@ -196,14 +198,18 @@ def show(
     token_bytes = model.layout.token_bytes(FORMATS["fp16"].element_bytes)
     beyond = "" if model.layout.depends_on_total_only else " beyond the windows"
     made_for = f"; made for {model.most_positions:,} positions" if model.most_positions else ""
-    for line in (
+    lines = [
         f"model     {model.name}: {model.weights.num:,} parameters; "
         f"a token's cache is {token_bytes:,} B in 16 bit{beyond}{made_for}",
         f"memory    {memory.source} = {memory.num_bytes:,} B ({in_gib(memory.num_bytes)})"
         + ("; a card sold by this number holds as many GiB" if is_decimal(memory.source) else ""),
         f"overhead  {overhead_bytes:,} B ({in_gib(overhead_bytes)}) besides weights and cache",
-        "",
-    ):
+    ]
+    if model.packed_in:
+        lines.append(f"its file   has weights in {model.packed_in}, which is none of the formats below")
+    if any(layer.most_tokens is not None for layer in model.layout.layers):
+        lines.append("windows   hold a whole prompt until the step after it, where it is not fed in pieces")
+    for line in (*lines, ""):
         console.print(Text(line), soft_wrap=True)
     console.print(_table(model, load, rows))
     fitting = [row.format for row in rows if row.fits]
@@ -224,12 +230,12 @@ def _table(model: ModelSize, load: Load, rows: Sequence[Row]) -> Table:
         columns[f"each of\n{load.num_users:,} users"] = lambda row: _count(row.longest_context_each)
     if load.context:
         columns[f"users with\n{load.context:,}, paged"] = lambda row: _count(row.num_users_paged)
-        if reserved:
-            columns[f"reserving\n{reserved:,} each"] = lambda row: _count(row.num_users_reserving)
-    table.add_column("format")
+    if reserved and (load.context or load.reserved):
+        columns[f"reserving\n{reserved:,} each"] = lambda row: _count(row.num_users_reserving)
+    table.add_column("format", overflow="fold")
     for name in columns:
-        table.add_column(name, justify="right")
-    table.add_column("limited by")
+        table.add_column(name, justify="right", overflow="fold")
+    table.add_column("limited by", overflow="fold")
     for row in rows:
         cells = [cell(row) for cell in columns.values()]
         table.add_row(row.format, *cells, Text(row.limit), style="" if row.fits else "dim")

@@ -11,11 +11,15 @@ UNITS = {"B": 1, **_DECIMAL, **_BINARY}
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
-def parse(text: str) -> int:
+# More than any machine has, and small enough for every count made from it.
+_MOST = 2**60
+
+
+def parse(text: str, *, least: int = 1) -> int:
     """Bytes of '8GiB', '7.5 GB' or '900MB'; the unit is wanted, its case is not.
 
     Raises:
-        ChoiceError: it is no positive number with one of the units.
+        ChoiceError: it is no number with one of the units, or not between `least` bytes and 2^60.
     """
     match = _SIZE.fullmatch(text)
     if match is None:
@@ -26,8 +30,8 @@ def parse(text: str) -> int:
         what = f"the unit {unit!r} is unknown" if unit else "it has no unit"
         raise ChoiceError(f"{text!r}: {what}; choose one of {', '.join(UNITS)} (GB is 10^9 bytes, GiB is 2^30)")
     num_bytes = int(Decimal(number) * by_lower_case[unit.lower()])
-    if num_bytes < 1:
-        raise ChoiceError(f"{text!r} is no memory at all")
+    if not least <= num_bytes <= _MOST:
+        raise ChoiceError(f"{text!r} is {'no memory at all' if num_bytes < least else 'more than any memory'}")
     return num_bytes
 
 
@@ -37,5 +41,5 @@ def is_decimal(text: str) -> bool:
 
 
 def in_gib(num_bytes: int) -> str:
-    """'7.45 GiB'."""
-    return f"{num_bytes / 2**30:.2f} GiB"
+    """'7.45 GiB', and what would be 0.00 in MiB."""
+    return f"{num_bytes / 2**30:.2f} GiB" if num_bytes >= 2**30 / 100 else f"{num_bytes / 2**20:.2f} MiB"

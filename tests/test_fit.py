@@ -33,7 +33,7 @@ def test_the_table_has_the_chapters_figures(fit):
     assert "overhead  1,610,612,736 B (1.50 GiB)" in result.stdout
     row = next(line for line in result.stdout.splitlines() if line.startswith("int4"))
     assert row.split()[1:6] == ["6.24", "GiB", "0.26", "GiB", "337"]
-    assert "1 user with any context, in blocks of 16: fits in nf4, int4" in result.stdout
+    assert "1 user with at least one token each, in blocks of 16: fits in nf4, int4" in result.stdout
 
 
 def test_a_gigabyte_is_no_gibibyte_and_the_reader_is_told(fit):
@@ -67,7 +67,7 @@ def test_users_are_counted_in_blocks_and_by_reservation(fit):
     ("arguments", "status", "limit"),
     [
         (("--context", "65376"), 0, "memory"),
-        (("--context", "65377"), 1, "cache: 0.00 GiB too much"),
+        (("--context", "65377"), 1, "cache: 1.72 MiB too much"),
         (("--context", "4096", "--users", "15"), 0, "memory"),
         (("--context", "4096", "--users", "16"), 1, "cache: 0.02 GiB too much"),
         (("--context", "1", "--memory", "8GiB"), 1, "weights and overhead: 0.02 GiB too much"),
@@ -83,9 +83,84 @@ def test_the_exit_status_guards_a_load(fit, arguments, status, limit):
 def test_one_format_that_fits_is_enough(fit):
     result = fit("--model", "7b", "--memory", "8GiB", "--context", "4096", "--users", "6")
     assert result.exit_code == 0
-    assert "6 users with 4,096 tokens, in blocks of 16: fits in nf4, int4" in result.stdout
+    assert "6 users with 4,096 tokens each, in blocks of 16: fits in nf4, int4" in result.stdout
     assert fit("--model", "70b", "--memory", "24GiB").exit_code == 1
     assert "does not fit" in fit("--model", "70b", "--memory", "24GiB").stdout
+
+
+def test_every_option_reaches_the_arithmetic(fit):
+    """7B at 32 GiB in fp32: (32 - 26.077 - 1) GiB over 262,144 B a token, in blocks of 100."""
+    arguments = ("--model", "7b", "--memory", "32GiB", "--overhead", "1GiB", "--block", "100", "--users", "3")
+    row = document(fit, *arguments, "--format", "float32", "--format", "fp32")["formats"]
+    assert len(row) == 1
+    num_tokens = (31 * GIB - 28_000_000_000) // 262_144
+    assert (row[0]["token_bytes"], row[0]["num_tokens"]) == (262_144, num_tokens)
+    assert row[0]["longest_context"] == num_tokens // 100 * 100
+    assert row[0]["longest_context_each"] == num_tokens // 100 // 3 * 100
+    assert row[0]["num_users_paged"] == num_tokens // 100
+    assert document(fit, "--model", "7b", "--memory", "8GiB", "--overhead", "0GiB")["overhead_bytes"] == 0
+
+
+def test_reservations_that_are_asked_for_must_fit(fit):
+    asked = (
+        "--model",
+        "7b",
+        "--memory",
+        "16GiB",
+        "--format",
+        "int8",
+        "--users",
+        "4",
+        "--context",
+        "1000",
+        "--reserve",
+    )
+    assert fit(*asked, "16344").exit_code == 0  # 65,378 tokens over four
+    result = fit(*asked, "16345")
+    assert result.exit_code == 1
+    assert "reserved cache: 256.00 KiB too much" in result.stdout or "reserved cache: 0." in result.stdout
+    assert "16,345 each" in result.stdout
+    assert "1,000 each" in fit(*asked[:6], "--reserve", "1000").stdout  # without a context too
+    assert fit(*asked, "1000").exit_code == 0  # as much as is asked for
+
+
+def test_more_users_than_fit_are_told_apart_from_one(fit):
+    """What limits is told for the users asked for, and each one's context ends at the model's positions."""
+    many = document(fit, "--model", "qwen2.5-0.5b-shape", "--memory", "4GiB", "--format", "fp16", "--users", "2")
+    row = many["formats"][0]
+    assert (row["longest_context_each"], row["limit"]) == (32_768, "the model's 32,768 positions")
+    crowd = document(fit, "--model", "qwen2.5-0.5b-shape", "--memory", "4GiB", "--format", "fp16", "--users", "90")
+    assert crowd["formats"][0]["limit"] == "memory"
+    exactly = ("--model", "qwen2.5-0.5b-shape", "--memory", "4GiB", "--context")
+    assert fit(*exactly, "32768").exit_code == 0
+    assert fit(*exactly, "32769").exit_code == 1
+
+
+def test_a_window_and_a_packed_file_are_remarked_on(fit, tmp_path):
+    tiny_of("mistral").save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "quantization_config": {"quant_method": "mxfp4"}}))
+    shown = fit("--model", str(tmp_path), "--memory", "2GiB").stdout
+    assert "windows   hold a whole prompt" in shown
+    assert "has weights in mxfp4, which is none of the formats below" in shown
+
+
+def test_no_figure_is_lost_on_a_narrow_terminal(fit, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "44")
+    shown = "".join(
+        fit("--model", "7b", "--memory", "24GiB", "--format", "int8", "--context", "4096").stdout.split()
+    )
+    assert "…" not in shown
+
+
+def test_a_bug_is_no_answer(monkeypatch, capsys):
+    """Status 1 would pass for 'does not fit'."""
+    monkeypatch.setattr("sys.argv", ["claims", "fit", "--model", "7b", "--memory", "8GiB"])
+    monkeypatch.setattr("bench_utils.fit.answer", lambda *_arguments: 1 // 0)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 3
+    assert "ZeroDivisionError" in capsys.readouterr().err
 
 
 def test_a_configs_model_ends_at_its_positions(fit, tiny_folder):
@@ -128,6 +203,10 @@ def test_a_name_with_markup_in_it_is_text(fit, tmp_path):
         (("--memory", "8GiB", "--model", "7b", "--users", "-1"), "--users"),
         (("--memory", "8GiB", "--model", "7b", "--context", "9", "--reserve", "8"), "more than the 8 reserved"),
         (("--memory", "8GiB", "--model", "./nowhere"), "no model at './nowhere'"),
+        (("--memory", "8GiB", "--model", ""), "--model is empty"),
+        (("--memory", "999999999999999999GiB", "--model", "7b"), "more than any memory"),
+        (("--memory", "8GiB", "--model", "7b", "--block", "9999999999"), "--block"),
+        (("--memory", "8GiB", "--model", "7b", "--block", "0"), "--block"),
     ],
 )
 def test_bad_input_is_exit_status_2_with_the_remedy(fit, arguments, words):
@@ -175,6 +254,19 @@ def test_where_nvml_is_silent_torch_is_asked(fit, cuda):
     assert (found["memory_bytes"], found["memory_source"]) == (5 * GIB, "Some GPU, free by torch")
     cuda.setattr(nvml, "for_device", lambda *_device: SimpleNamespace(free_bytes=lambda: nvml.missing("hidden")))
     assert document(fit, "--model", "7b", "--gpu")["memory_source"] == "Some GPU, free by torch"
+
+
+def test_the_device_of_the_settings_is_asked_and_no_other(fit, cuda):
+    import torch
+
+    asked = []
+    cuda.setattr(torch.cuda, "device_count", lambda: 2)
+    cuda.setattr(nvml, "for_device", lambda _type, index: asked.append(index))
+    cuda.setenv("CLAIMS_DEVICE", "cuda:1")
+    assert document(fit, "--model", "7b", "--gpu")["memory_bytes"] == 5 * GIB
+    assert asked == [1]
+    cuda.setenv("CLAIMS_DEVICE", "cpu")
+    assert "and cpu is used; give --memory instead" in fit("--model", "7b", "--gpu").stderr
 
 
 def test_on_mps_what_macos_recommends_is_the_memory(fit, monkeypatch):

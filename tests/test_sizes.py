@@ -42,6 +42,7 @@ def test_every_unit_is_read_in_any_case(number, unit):
         ("nanGB", "is no size"),
         ("0GiB", "is no memory at all"),
         ("0.4B", "is no memory at all"),
+        ("2000000000TiB", "is more than any memory"),
     ],
 )
 def test_what_is_no_size_says_why(text, words):
@@ -51,4 +52,16 @@ def test_what_is_no_size_says_why(text, words):
 
 def test_powers_of_ten_are_told_from_powers_of_two():
     assert [is_decimal(text) for text in ("8GB", "8 gb ", "8GiB", "8B")] == [True, True, False, False]
-    assert in_gib(8_000_000_000) == "7.45 GiB"
+    assert [in_gib(num) for num in (8_000_000_000, 2**30 // 100 + 1, 1_000_000)] == [
+        "7.45 GiB",
+        "0.01 GiB",
+        "0.95 MiB",
+    ]
+
+
+def test_nothing_is_a_size_where_nothing_is_meant():
+    assert parse("0B", least=0) == 0
+
+
+def test_a_size_is_exact_beyond_what_a_float_holds():
+    assert parse("9007199254740993B") == 9_007_199_254_740_993

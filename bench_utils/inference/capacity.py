@@ -18,6 +18,7 @@ from bench_utils.models.loading import skeleton
 OVERHEAD_BYTES = 3 * 2**29
 # Tokens a block of a paged cache holds. Source: Kwon et al., PagedAttention (SOSP 2023).
 BLOCK = 16
+_FLOAT32_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -76,32 +77,40 @@ class Parameters:
 
 @dataclass(frozen=True)
 class Matrices:
-    """The projections' shapes (N, K), and how many other weights there are: embeddings, norms, the head."""
+    """The projections' shapes (N, K), and how many other weights there are: embeddings, norms, the head.
+
+    `num_float32`: those that the family keeps in float32 whatever the rest is in, such as a router's.
+    """
 
     projected: tuple[tuple[int, int], ...]
     num_others: int
+    num_float32: int = 0
 
     @property
     def num(self) -> int:
         """All of them; what is tied is counted once."""
-        return self.num_others + sum(rows * columns for rows, columns in self.projected)
+        return self.num_others + self.num_float32 + sum(rows * columns for rows, columns in self.projected)
 
     def num_bytes(self, stored: Format) -> int:
         """Packed projections with their scales, to the byte, and the rest as it is."""
+        others = self.num_others * stored.element_bytes + self.num_float32 * _FLOAT32_BYTES
         if (scheme := stored.scheme) is None:
-            return self.num * stored.element_bytes
-        packed = sum(num * scheme.packed_bytes(shape) for shape, num in Counter(self.projected).items())
-        return packed + self.num_others * stored.element_bytes
+            return others + sum(rows * columns for rows, columns in self.projected) * stored.element_bytes
+        return others + sum(num * scheme.packed_bytes(shape) for shape, num in Counter(self.projected).items())
 
 
 @dataclass(frozen=True)
 class ModelSize:
-    """What of a model decides whether it fits. `most_positions`: the longest sequence it was made for."""
+    """What of a model decides whether it fits.
+
+    `most_positions`: the longest sequence that it was made for. `packed_in`: what its file has its weights in.
+    """
 
     name: str
     weights: Weights
     layout: CacheLayout
     most_positions: int | None = None
+    packed_in: str = ""
 
 
 def _class_of(name: str, billions: int, num_layers: int, num_kv_heads: int) -> ModelSize:
@@ -116,7 +125,7 @@ CHAPTER_CLASSES = {
 }
 
 
-def size_of(config: Any, name: str) -> ModelSize:
+def size_of(config: Any, name: str, most_positions: int | None = None, packed_in: str = "") -> ModelSize:
     """A config's model: its matrices are laid out without memory, its weights are not needed.
 
     Raises:
@@ -124,15 +133,15 @@ def size_of(config: Any, name: str) -> ModelSize:
         ModelLoadError: the fields do not go together.
     """
     layout = cache_layout(config)
-    positions = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
-    return ModelSize(name, matrices_of(skeleton(config, name)), layout, positions)
+    return ModelSize(name, matrices_of(skeleton(config, name)), layout, most_positions, packed_in)
 
 
 def matrices_of(model: Any) -> Matrices:
-    """A model's projections, those of stacked experts too, and the number of its other weights."""
-    shapes = [(weight.shape[0], weight.shape[1]) for _, weight in linear_maps(model)]
-    num_projected = sum(rows * columns for rows, columns in shapes)
-    return Matrices(tuple(shapes), sum(p.numel() for p in model.parameters()) - num_projected)
+    """A 16-bit model's projections, those of stacked experts too, and the numbers of its other weights."""
+    maps = [weight for _, weight in linear_maps(model) if weight.dtype != torch.float32]
+    num_float32 = sum(p.numel() for p in model.parameters() if p.dtype == torch.float32)
+    num_rest = sum(p.numel() for p in model.parameters()) - num_float32 - sum(weight.numel() for weight in maps)
+    return Matrices(tuple((weight.shape[0], weight.shape[1]) for weight in maps), num_rest, num_float32)
 
 
 @dataclass(frozen=True)

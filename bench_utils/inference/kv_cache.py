@@ -15,13 +15,16 @@ def bytes_per_token(shape: CacheShape, element_bytes: int) -> int:
 
 
 def tensor_bytes(cache: DynamicCache) -> int:
-    """The bytes of the cache's own tensors, summed: keys, values, and the states of layers that keep those."""
+    """The bytes that the cache's own tensors hold: keys, values, and the states of layers that keep those.
+
+    By their storages: a window's tensors are views of larger ones, a whole prompt until the step after it.
+    """
     layers: list[Any] = list(cache.layers)
     kept = [tensor for layer in layers for tensor in (getattr(layer, "keys", None), getattr(layer, "values", None))]
     for layer in layers:
         for states in (getattr(layer, "conv_states", {}), getattr(layer, "recurrent_states", {})):
             kept.extend(states.values())
-    return sum(tensor.nbytes for tensor in kept if tensor is not None)
+    return sum(tensor.untyped_storage().nbytes() for tensor in kept if tensor is not None)
 
 
 def filled_cache(

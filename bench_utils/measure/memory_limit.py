@@ -1,15 +1,23 @@
 """A limit on this process's memory that the system itself keeps, and the least one under which something runs."""
 
+import errno
 import sys
 from collections.abc import Callable
 from typing import Protocol
 
+from bench_utils.devices import ShortOfMemoryError
 from bench_utils.measure.memory import is_out_of_memory
 from bench_utils.settings import NotApplicableError
 
 # glibc's, for a process that is to be limited: large tensors are mapped one by one and given back when freed,
 # instead of living on in the heap, where a limit cannot see them go. One arena: no thread keeps its own reserve.
-ENVIRONMENT = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}
+# On CUDA torch's allocator takes memory by its defaults, whatever was set for other programs.
+ENVIRONMENT = {
+    "MALLOC_MMAP_THRESHOLD_": "65536",
+    "MALLOC_ARENA_MAX": "1",
+    "PYTORCH_CUDA_ALLOC_CONF": "",
+    "PYTORCH_ALLOC_CONF": "",
+}
 _PROBE_BYTES = 256 * 2**20
 
 
@@ -38,15 +46,17 @@ class DataLimit:
         import resource
 
         self._resource = resource
-        self._most = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        self._given = resource.getrlimit(resource.RLIMIT_DATA)
 
     def set(self, num_bytes: int) -> None:
-        """Of the soft limit alone, which can be lifted again."""
-        self._resource.setrlimit(self._resource.RLIMIT_DATA, (num_bytes, self._most))
+        """Of the soft limit alone, which can be lifted again; never beyond the hard one."""
+        hard = self._given[1]
+        soft = num_bytes if hard == self._resource.RLIM_INFINITY else min(num_bytes, hard)
+        self._resource.setrlimit(self._resource.RLIMIT_DATA, (soft, hard))
 
     def lift(self) -> None:
-        """Up to the limit that the process was given."""
-        self._resource.setrlimit(self._resource.RLIMIT_DATA, (self._most, self._most))
+        """Back to the limit that the process was given."""
+        self._resource.setrlimit(self._resource.RLIMIT_DATA, self._given)
 
 
 class CudaLimit:
@@ -92,17 +102,31 @@ def limit_for(device_type: str, index: int = 0) -> MemoryLimit:
 
 
 def runs_within(limit: MemoryLimit, num_bytes: int, run: Callable[[], object]) -> bool:
-    """Whether `run()` gets all memory that it asks for; any other failure is its own."""
-    limit.set(num_bytes)
+    """Whether `run()` gets all memory that it asks for; any other failure is its own.
+
+    Raises:
+        ShortOfMemoryError: the machine, and not the limit, has too little.
+    """
     try:
+        limit.set(num_bytes)
         run()
+    except ShortOfMemoryError:
+        raise
     except Exception as error:
-        if not is_out_of_memory(error):
+        if not _is_refusal(error):
             raise
         return False
     finally:
         limit.lift()
     return True
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether an error is what becomes of a refused allocation, of a tensor or of a library's own."""
+    if is_out_of_memory(error) or getattr(error, "errno", None) == errno.ENOMEM:
+        return True
+    words = ("bad_alloc", "could not create a primitive", "could not create a memory", "can't start new thread")
+    return isinstance(error, RuntimeError) and any(each in str(error) for each in words)
 
 
 def least(works: Callable[[int], bool], low: int, high: int, step: int) -> int:

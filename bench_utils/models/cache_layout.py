@@ -13,7 +13,9 @@ PLAIN_FAMILIES = (
     *("olmo", "olmo2", "phi", "phi3", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "seed_oss", "smollm3"),
     *("stablelm", "starcoder2"),
 )
-# Attention with a key and a value for every query head: a field that says otherwise is not read by these.
+# Families in which layers may share a cache.
+_SHARING_FAMILIES = ("gemma3n_text",)
+# Attention with a key and a value for every query head: fields that say otherwise are not read by these.
 _MULTI_HEAD_FAMILIES = ("bloom", "gpt2", "gpt_neox", "opt")
 # All families whose caches were summed so: others hide heads in fields of their own (falcon's multi_query), or keep
 # another cache altogether.
@@ -114,7 +116,7 @@ def cache_layout(config: Any) -> CacheLayout:
         raise UnknownCacheError("config field per_layer_config: layers differ in more than their kind")
     num_layers = needed(decoder, "num_hidden_layers")
     kinds = getattr(decoder, "layer_types", None) or [_kind(decoder)] * num_layers
-    num_shared = getattr(decoder, "num_kv_shared_layers", None) or 0  # the last ones read what earlier ones keep
+    num_shared = _num_shared(decoder, num_layers)
     layers = [_layer(kind, decoder) for kind in kinds[: num_layers - num_shared]]
     return CacheLayout((*layers, *[LayerCache(field=f"num_kv_shared_layers={num_shared}")] * num_shared))
 
@@ -133,9 +135,19 @@ def needed(config: Any, field: str) -> int:
 
 def _kind(config: Any) -> str:
     """All layers' kind where no layer_types say it: the fields of a window are there or not."""
-    if getattr(config, "sliding_window", None):
+    if getattr(config, "sliding_window", None) is not None:
         return "sliding_attention"
-    return "chunked_attention" if getattr(config, "attention_chunk_size", None) else "full_attention"
+    return "full_attention" if getattr(config, "attention_chunk_size", None) is None else "chunked_attention"
+
+
+def _num_shared(config: Any, num_layers: int) -> int:
+    """How many of the last layers read what earlier ones keep; a field that only some families heed."""
+    num_shared: int = getattr(config, "num_kv_shared_layers", None) or 0
+    if num_shared and (config.model_type not in _SHARING_FAMILIES or not 0 < num_shared < num_layers):
+        raise UnknownCacheError(
+            f"config field num_kv_shared_layers={num_shared} of {num_layers} layers of {config.model_type!r}"
+        )
+    return num_shared
 
 
 def _layer(kind: str, config: Any) -> LayerCache:
@@ -143,10 +155,11 @@ def _layer(kind: str, config: Any) -> LayerCache:
         return _gated_delta(config)
     if getattr(config, "kv_lora_rank", None):
         return _latent(kind, config)
-    num_heads = needed(config, "num_attention_heads")
-    head_dim = getattr(config, "head_dim", None) or needed(config, "hidden_size") // num_heads
-    is_multi_head = config.model_type in _MULTI_HEAD_FAMILIES
-    kv_heads = num_heads if is_multi_head else getattr(config, "num_key_value_heads", None) or num_heads
+    kv_heads = num_heads = needed(config, "num_attention_heads")
+    head_dim = needed(config, "hidden_size") // num_heads
+    if config.model_type not in _MULTI_HEAD_FAMILIES:
+        kv_heads = getattr(config, "num_key_value_heads", None) or num_heads
+        head_dim = getattr(config, "head_dim", None) or head_dim
     if kind == "full_attention":
         return LayerCache(kv_heads, head_dim, head_dim)
     field = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}.get(kind)
@@ -155,8 +168,8 @@ def _layer(kind: str, config: Any) -> LayerCache:
     window = needed(config, field)
     if window < 2:
         raise UnknownCacheError(f"config field {field}={window}: a window holds two tokens at least")
-    # Between two steps: the token at work is the window's newest.
-    return LayerCache(kv_heads, head_dim, head_dim, most_tokens=window - 1, field=f"{field}={window}")
+    # Between two steps window - 1 tokens are read again, but the memory of the one that fell out is held still.
+    return LayerCache(kv_heads, head_dim, head_dim, most_tokens=window, field=f"{field}={window}")
 
 
 def _latent(kind: str, config: Any) -> LayerCache:

@@ -68,6 +68,9 @@ class _LastLoaded:
             self._key = model, placement
         return self._loaded
 
+    def let_go(self) -> None:
+        self._key = self._loaded = None
+
 
 _last = _LastLoaded()
 
@@ -81,6 +84,11 @@ def load(settings: Settings) -> LoadedModel:
         MemoryError: it does not fit.
     """
     return _last.get(settings.model, devices.place(settings))
+
+
+def let_go() -> None:
+    """Forget the last model: another process is about to need its memory."""
+    _last.let_go()
 
 
 def load_float32(settings: Settings) -> LoadedModel:
@@ -145,7 +153,7 @@ def _without_progress_bar() -> Iterator[None]:
 
 
 def skeleton(config: Any, name: str) -> Any:
-    """The config's architecture with weights on 'meta': their shapes, and no memory.
+    """The config's architecture in bfloat16 on 'meta': shapes and dtypes, and no memory.
 
     Raises:
         ModelLoadError: the config's fields do not make a causal language model.
@@ -154,8 +162,10 @@ def skeleton(config: Any, name: str) -> Any:
 
     try:
         with torch.device("meta"):
-            return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    except (ValueError, TypeError, AttributeError, KeyError, RuntimeError, ArithmeticError) as error:
+            return AutoModelForCausalLM.from_config(
+                config, dtype=torch.bfloat16, attn_implementation="eager", trust_remote_code=False
+            )
+    except Exception as error:  # whatever a family's code meets in fields that do not go together
         raise ModelLoadError(f"the config of {name} makes no causal language model: {error}") from error
 
 

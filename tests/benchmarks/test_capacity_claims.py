@@ -1,14 +1,17 @@
 """H1 and H2 on small models, with planted faults."""
 
+import json
+import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
-import torch
 
 from bench_utils import edge
 from bench_utils.claim import Outcome
+from bench_utils.devices import ShortOfMemoryError
 from bench_utils.edge import Need
+from bench_utils.models import loading
 from bench_utils.models.cache_layout import CacheLayout
 from bench_utils.settings import NotApplicableError, Settings
 from benchmarks.capacity import bench_edge, bench_fit
@@ -145,38 +148,149 @@ def test_a_process_finds_its_need_and_another_its_edge_within_a_few_mib(tmp_path
     assert 1_256 <= found <= 1_256 + 2 * need.spread_bytes // (4 * token_bytes)
 
 
-def test_what_a_process_says_of_its_end_reaches_the_user(monkeypatch):
-    settings = Settings(model="./nowhere", device="cpu")
-    with pytest.raises(RuntimeError, match=r"ended with status 1 and said: .*no model at './nowhere'"):
-        edge.need(settings, num_users=1, num_tokens=8)
+def asked_of(monkeypatch, **done):
+    """What asking says where the process ends so."""
+    finished = subprocess.CompletedProcess([], **{"returncode": 0, "stdout": "", "stderr": "", **done})
+    monkeypatch.setattr(edge.subprocess, "run", lambda *_arguments, **_options: finished)
+    return edge.longest(Settings(), num_users=1, limit_bytes=1, num_tokens=1, most=2)
 
 
-def test_a_reason_and_a_lack_of_memory_cross_the_border(monkeypatch, tmp_path, capsys):
-    for error in (NotApplicableError("no such limit"), MemoryError("needs 5 B")):
+def test_an_answer_is_the_last_line(monkeypatch):
+    assert asked_of(monkeypatch, stdout='a warning of a library\n{"num_tokens": 7}\n') == 7
 
-        def answer(_question, _settings, error=error):
-            raise error
 
-        monkeypatch.setattr(edge, "_answer", answer)
-        monkeypatch.setattr("sys.stdin", open_text(tmp_path, "{}"))
+@pytest.mark.parametrize(
+    ("done", "error", "words"),
+    [
+        (
+            {"stdout": '{"kind": "not applicable", "message": "no such limit"}'},
+            NotApplicableError,
+            "^no such limit$",
+        ),
+        ({"stdout": '{"kind": "out of memory", "message": "5 B wanted"}'}, MemoryError, "^5 B wanted$"),
+        (
+            {"stdout": '{"kind": "ModelLoadError", "message": "no such model\\n  hint"}'},
+            RuntimeError,
+            "^no such model",
+        ),
+        ({"returncode": -9}, MemoryError, "was killed, as systems do that run out of memory"),
+        ({"returncode": -6, "stderr": "x\nAborted"}, RuntimeError, "ended with status -6 and said: Aborted"),
+        ({"stdout": "no JSON"}, RuntimeError, "ended with status 0 and said: nothing"),
+    ],
+)
+def test_how_a_process_ends_is_told_in_one_line(monkeypatch, done, error, words):
+    with pytest.raises(error, match=words):
+        asked_of(monkeypatch, **done)
+
+
+def test_a_process_that_does_not_answer_is_no_command_line(monkeypatch):
+    def hang(*command, **_options):
+        raise subprocess.TimeoutExpired(command, 400)
+
+    monkeypatch.setattr(edge.subprocess, "run", hang)
+    with pytest.raises(RuntimeError, match=r"^the limited process gave no answer within 400 s$"):
+        edge.need(Settings(), num_users=1, num_tokens=1)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (NotApplicableError("no limit"), "not applicable"),
+        (ShortOfMemoryError("5 B"), "out of memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "out of memory"),
+        (ZeroDivisionError("a bug"), "ZeroDivisionError"),
+    ],
+)
+def test_a_process_tells_whatever_happens_to_it(monkeypatch, tmp_path, capsys, error, kind):
+    def answer(_question, _settings):
+        raise error
+
+    (tmp_path / "question").write_text("{}")
+    monkeypatch.setattr(edge, "_answer", answer)
+    with (tmp_path / "question").open() as stream:
+        monkeypatch.setattr("sys.stdin", stream)
         edge.main()
-        said = capsys.readouterr().out
-        monkeypatch.setattr(edge.subprocess, "run", lambda *_a, said=said, **_o: finished(said))
-        with pytest.raises(type(error), match=str(error)):
-            edge.need(Settings(), num_users=1, num_tokens=8)
+    assert json.loads(capsys.readouterr().out) == {"kind": kind, "message": str(error)}
 
 
-def open_text(folder, text):
-    (folder / "text").write_text(text)
-    return (folder / "text").open()
+# --- what a process does, its steps told
 
 
-def finished(stdout):
-    return edge.subprocess.CompletedProcess([], 0, stdout=stdout, stderr="")
+class FakeTenant:
+    """Steps that take weights, cache and an overhead of a limit that is told."""
+
+    overhead_bytes = 1_000_000
+    limit_seen = None
+
+    def __init__(self, _settings):
+        self.weight_bytes = 5_000_000
+
+    def step(self, num_users, num_tokens):
+        cache_bytes = num_users * num_tokens * 1_000
+        if self.limit_seen is not None and self.weight_bytes + cache_bytes + self.overhead_bytes > self.limit_seen:
+            raise MemoryError
+        return cache_bytes
 
 
-def test_tensors_of_a_mapped_file_become_the_process_own(tiny_folder):
-    tenant = edge._Tenant(Settings(model=str(tiny_folder), device="cpu", dtype="float32"))
-    assert tenant.weight_bytes == 4 * sum(weight.numel() for weight in tenant._loaded.model.parameters())
-    assert all(weight.untyped_storage().nbytes() == weight.nbytes for weight in tenant._loaded.model.parameters())
-    assert tenant.step(2, 5) == 2 * 5 * 2 * 3 * 2 * 8 * torch.float32.itemsize
+@pytest.fixture
+def tenant(monkeypatch):
+    class Limit:
+        what, spread_bytes = "told", 7
+
+        def set(self, num_bytes):
+            FakeTenant.limit_seen = num_bytes
+
+        def lift(self):
+            FakeTenant.limit_seen = None
+
+    monkeypatch.setattr(edge.memory_limit, "limit_for", lambda *_device: Limit())
+    monkeypatch.setattr(edge, "_Tenant", FakeTenant)
+    return monkeypatch
+
+
+def ask(**question):
+    return edge._answer({"question": "need", "num_users": 2, "num_tokens": 10, **question}, Settings(device="cpu"))
+
+
+def test_the_need_is_the_least_limit_that_runs(tenant):
+    need = Need(**ask())
+    assert (need.weight_bytes, need.cache_bytes, need.spread_bytes) == (5_000_000, 20_000, 7)
+    assert FakeTenant.overhead_bytes <= need.overhead_bytes < FakeTenant.overhead_bytes + 2**16
+
+
+def test_an_allocator_that_no_limit_sees_is_not_applicable(tenant):
+    tenant.setattr(FakeTenant, "overhead_bytes", -1)
+    with pytest.raises(NotApplicableError, match="another allocator holds them"):
+        ask()
+
+
+def test_a_load_that_nothing_holds_is_out_of_memory(tenant):
+    tenant.setattr(FakeTenant, "overhead_bytes", 2**33)
+    with pytest.raises(MemoryError, match="2 x 10 tokens do not run"):
+        ask()
+
+
+@pytest.mark.parametrize(("room", "found"), [(35, 35), (34, 34), (50, 40), (10, 10), (9, 0)])
+def test_the_longest_is_the_last_that_runs_up_to_the_most(tenant, room, found):
+    limit_bytes = 6_000_000 + room * 2_000
+    assert ask(question="longest", limit_bytes=limit_bytes, most=40) == {"num_tokens": found}
+
+
+def test_a_machine_that_is_short_itself_is_no_edge(tenant):
+    def short(_self, _num_users, num_tokens):
+        if num_tokens > 10:
+            raise ShortOfMemoryError("a cache needs 5 B and 4 B are free")
+        return 1
+
+    tenant.setattr(FakeTenant, "step", short)
+    with pytest.raises(ShortOfMemoryError):
+        ask(question="longest", limit_bytes=2**40, most=40)
+
+
+def test_weights_of_a_mapped_file_become_the_process_own(tiny_folder):
+    settings = Settings(model=str(tiny_folder), device="cpu", dtype="float32")
+    mapped = {weight.data_ptr() for weight in loading.load(settings).model.parameters()}
+    tenant = edge._Tenant(settings)
+    own = {weight.data_ptr() for weight in tenant._loaded.model.parameters()}
+    assert not mapped & own
+    assert tenant.step(2, 5) == 2 * 5 * 2 * 3 * 2 * 8 * 4

@@ -1,5 +1,6 @@
 """Limits on memory: the least that is enough, the kernel's own, and CUDA's by a stand-in."""
 
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench_utils.devices import ShortOfMemoryError
 from bench_utils.measure.memory_limit import CudaLimit, least, limit_for, runs_within
 from bench_utils.settings import NotApplicableError
 
@@ -51,6 +53,42 @@ def test_another_failure_is_its_own_and_lifts_the_limit_too():
     assert limit.most is None
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(12, "Cannot allocate memory"),
+        RuntimeError("std::bad_alloc"),
+        RuntimeError("could not create a primitive"),
+        RuntimeError("can't start new thread"),
+    ],
+)
+def test_whatever_becomes_of_a_refused_allocation_is_a_refusal(error):
+    def refused():
+        raise error
+
+    assert not runs_within(FakeLimit(), 100, refused)
+
+
+def test_a_machine_that_is_short_itself_is_not_the_limits_doing():
+    def short():
+        raise ShortOfMemoryError("5 B wanted, 4 B free")
+
+    with pytest.raises(ShortOfMemoryError):
+        runs_within(FakeLimit(), 100, short)
+
+
+def test_a_limit_that_cannot_be_set_is_lifted_too():
+    class Unsettable(FakeLimit):
+        def set(self, num_bytes):
+            raise ValueError(f"{num_bytes} is beyond the hard limit")
+
+    limit = Unsettable()
+    with pytest.raises(ValueError, match="beyond"):
+        runs_within(limit, 100, lambda: None)
+    assert limit.log == ["lifted"]
+
+
 @given(edge=st.integers(1, 10**6), step=st.integers(1, 1_000))
 def test_the_least_is_found_to_within_a_step(edge, step):
     found = least(lambda num: num >= edge, low=0, high=10**6, step=step)
@@ -68,6 +106,22 @@ def test_the_kernel_refuses_what_lies_beyond_its_limit():
     assert runs_within(limit, 2**40, lambda: bytearray(2**28))
     assert not runs_within(limit, 2**20, lambda: bytearray(2**28))
     assert bytearray(2**28)  # and nothing of it stays
+
+
+@on_linux
+def test_a_hard_limit_is_kept_and_the_users_own_comes_back():
+    """In a process of its own: a hard limit cannot be raised again."""
+    program = (
+        "import resource as r\n"
+        "from bench_utils.measure.memory_limit import DataLimit\n"
+        "r.setrlimit(r.RLIMIT_DATA, (2**31, 2**32))\n"
+        "limit = DataLimit()\n"
+        "limit.set(2**40)\n"
+        "assert r.getrlimit(r.RLIMIT_DATA) == (2**32, 2**32)\n"
+        "limit.lift()\n"
+        "assert r.getrlimit(r.RLIMIT_DATA) == (2**31, 2**32)\n"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @on_linux

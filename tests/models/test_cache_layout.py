@@ -17,10 +17,16 @@ from bench_utils.models.cache_layout import (
 )
 from tests.models.families import SMALL, WINDOW, tiny_of
 
+# Full layers at other places in the half that owns caches than in the half that shares them.
+ASYMMETRIC = [
+    *(["full_attention"] * 2 + ["sliding_attention"] * 4),
+    *(["full_attention"] + ["sliding_attention"] * 3),
+]
+
 
 @torch.inference_mode()
 def real_bytes(config, num_tokens, dtype=torch.float32, batch=2):
-    """The tensors of the cache after a prefill and two steps: a window forgets by then what it can."""
+    """What the cache's tensors hold after a prefill and two steps: a window has let go by then of what it can."""
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config, dtype=dtype).eval()
     ids = torch.zeros(batch, num_tokens - 2, dtype=torch.long)
@@ -53,6 +59,11 @@ def test_the_layout_equals_the_real_caches_tensors(family, dtype):
         ("qwen2", {"use_sliding_window": False, "sliding_window": WINDOW}),
         ("gpt2", {"num_key_value_heads": 1}),
         ("gemma3n_text", {"num_kv_shared_layers": 0}),
+        ("gemma3n_text", {"num_kv_shared_layers": 4, "layer_types": ASYMMETRIC, "sliding_window": 5}),
+        ("bloom", {"head_dim": 16}),
+        ("opt", {"head_dim": 16}),
+        ("llama", {"attention_chunk_size": WINDOW}),
+        ("minimax_m2", {"num_key_value_heads": 1}),
     ],
 )
 def test_the_layout_follows_what_a_config_says_otherwise(family, changes):
@@ -61,7 +72,7 @@ def test_the_layout_follows_what_a_config_says_otherwise(family, changes):
 
 
 @pytest.mark.parametrize(
-    ("family", "factor"), [("mistral", 4 / 11), ("gemma3_text", (3 * 4 + 11) / 44), ("deepseek_v3", 24 / 64)]
+    ("family", "factor"), [("mistral", 5 / 11), ("gemma3_text", (3 * 5 + 11) / 44), ("deepseek_v3", 24 / 64)]
 )
 def test_the_plain_formula_would_be_wrong(family, factor):
     """What the tests above would not see if every layer were counted as a plain one of its heads."""
@@ -82,6 +93,8 @@ def test_the_plain_formula_would_be_wrong(family, factor):
         ("falcon", {"multi_query": True}, "model_type='falcon'"),
         ("bert", {}, "model_type='bert'"),
         ("mistral", {**SMALL, "sliding_window": 1}, "sliding_window=1"),
+        ("mistral", {**SMALL, "sliding_window": 0}, "sliding_window=0"),
+        ("llama", {**SMALL, "num_kv_shared_layers": 2}, "num_kv_shared_layers=2 of 4 layers of 'llama'"),
         ("llama", {**SMALL, "layer_types": ["full_attention"] * 3 + ["conv"]}, "layer_types holds conv"),
         ("llama", {**SMALL, "per_layer_config": {1: {"num_key_value_heads": 1}}}, "per_layer_config"),
         (
