@@ -14,11 +14,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable, on stand
 @contextmanager
 def errors() -> Iterator[None]:
     """Known failures as one clear message and exit status 2; anything else is a bug and shows itself."""
-    from bench_utils.discovery import NoBenchmarksError
     from bench_utils.history.schema import RecordError
     from bench_utils.models.errors import AssetError, ModelLoadError
 
-    known = (ChoiceError, NotApplicableError, AssetError, ModelLoadError, NoBenchmarksError, RecordError)
+    known = (ChoiceError, NotApplicableError, AssetError, ModelLoadError, RecordError)
     try:
         yield
     except (*known, MemoryError, OSError) as error:

@@ -1,4 +1,4 @@
-"""The `claims` commands about machines and records: machine, records, compare."""
+"""The `claims` commands about machines and records: machine, records, compare, report."""
 
 import json
 from collections.abc import Iterable
@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bench_utils.cli_common import AsJson, errors
+from bench_utils.history.schema import RecordError
 from bench_utils.settings import from_environ
 
 records_app = typer.Typer(
@@ -26,6 +27,7 @@ def add_to(app: typer.Typer) -> None:
     """Make these commands part of `claims`."""
     app.command()(machine)
     app.command()(compare)
+    app.command()(report)
     app.add_typer(records_app, name="records")
 
 
@@ -75,6 +77,38 @@ def compare(
     else:
         comparison_view.show(one, other, found, Console(), all_laps=laps)
     _leave_out((*refused, *refused_too))
+
+
+def report(
+    names: Names = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a scoreboard in Markdown instead.")] = False,
+    results: Results = Path("results"),
+) -> None:
+    """Write one HTML page that opens offline: scoreboard, plots, machines side by side, samples on hover.
+
+    Of each machine, model and dtype the newest finished record is shown. Exit status 1: some could not be read.
+
+    Example: claims report my-laptop chapter-laptop-8gb && open report.html
+    """
+    from bench_utils.history import selection
+    from bench_utils.history.report import columns
+    from bench_utils.history.report import markdown as in_markdown
+
+    refused: list[str] = []
+    with errors():
+        found = columns.collect(selection.read_each(selection.find(names or [], results), refused))
+        if not found.shown:
+            raise RecordError("; ".join(refused) or "no record is finished: finish one with --claims-resume")
+        if markdown:
+            typer.echo(in_markdown.render(found, refused), nl=False)
+        else:
+            from bench_utils.history.report import page
+
+            output.parent.mkdir(parents=True, exist_ok=True)
+            output.write_text(page.render(found, refused), encoding="utf-8")
+            typer.echo(f"{output}: {len(found.shown)} of {len(found.overview)} records side by side")
+    _leave_out(refused)
 
 
 @records_app.command("list")

@@ -232,3 +232,46 @@ def test_a_name_that_is_no_folder_is_refused(home):
     result = claims("machine", "--name", "../up")
     assert result.exit_code == 2
     assert "becomes a folder" in result.stderr
+
+
+# --- report
+
+
+@pytest.fixture
+def bundle(monkeypatch):
+    """The drawing library takes seconds to bundle."""
+    monkeypatch.setattr("bench_utils.history.report.page.vega_bundle", lambda: "/* the library */")
+
+
+def test_the_report_is_one_file_of_the_records_found(results, bundle):
+    result = claims("report", "-o", "pages/all.html")
+    assert result.exit_code == 0
+    assert "pages/all.html: 2 of 3 records side by side" in result.stdout.replace("\\", "/")
+    written = (results.parent / "pages" / "all.html").read_text("utf-8")
+    assert "does not hold here" in written
+    claims("report", "box", "-o", "one.html")
+    assert "does not hold here" not in (results.parent / "one.html").read_text("utf-8")
+
+
+def test_a_broken_record_is_named_in_the_page_and_by_the_exit_status(results, bundle):
+    (results / "box" / "bad.json").write_text("{")
+    result = claims("report")
+    assert result.exit_code == 1
+    assert "left out: box/bad.json is not a readable record" in result.stderr
+    assert "Left out: box/bad.json is not a readable record" in (results.parent / "report.html").read_text("utf-8")
+
+
+def test_the_report_in_markdown_is_printed(results):
+    result = claims("report", "--markdown")
+    assert result.exit_code == 0
+    assert "| **A2** the cache makes generation faster | 9x | **holds**" in result.stdout
+    assert not (results.parent / "report.html").exists()
+
+
+def test_without_a_finished_record_the_report_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "run `pytest benchmarks --benchmark-only` first" in claims("report").stderr
+    records.write(record(planned=["A2[cached-48]"]), tmp_path / "results" / "box" / "r.json")
+    result = claims("report")
+    assert result.exit_code == 2
+    assert "no record is finished: finish one with --claims-resume" in result.stderr

@@ -31,20 +31,34 @@ def select(names: Iterable[str], results: Path) -> Selection:
     Raises:
         RecordError: there is nothing of that name, or no record at all; says what exists and what to do.
     """
+    refused: list[str] = []
+    loaded = list(read_each(find(names, results), refused))
+    loaded.sort(key=lambda found: (found.record.origin == "measured", found.record.started_at))
+    return Selection(tuple(loaded), tuple(refused))
+
+
+def find(names: Iterable[str], results: Path) -> list[Path]:
+    """The files of what is named, whatever is in them.
+
+    Raises:
+        RecordError: as above.
+    """
     given = list(names)
     paths = [path for name in given for path in _files(name, results)] if given else list(_all(results))
-    loaded, refused = [], []
-    for path in dict.fromkeys(paths):
-        try:
-            loaded.append(Loaded(path, records.read(path)))
-        except RecordError as error:
-            refused.append(f"{path.parent.name}/{error}")
-    if not loaded and not refused:
+    if not paths:
         raise RecordError(
             f"there is no record in {', '.join(given) or results}: run `pytest benchmarks --benchmark-only` first"
         )
-    loaded.sort(key=lambda found: (found.record.origin == "measured", found.record.started_at))
-    return Selection(tuple(loaded), tuple(refused))
+    return list(dict.fromkeys(paths))
+
+
+def read_each(paths: Iterable[Path], refused: list[str]) -> Iterator[Loaded]:
+    """One record after the other, so that many need no more memory than is kept; `refused` gets the reasons."""
+    for path in paths:
+        try:
+            yield Loaded(path, records.read(path))
+        except RecordError as error:
+            refused.append(f"{path.parent.name}/{error}")
 
 
 def newest(name: str, results: Path) -> tuple[Loaded, tuple[str, ...]]:

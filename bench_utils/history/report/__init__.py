@@ -1,0 +1,1 @@
+"""The report: one page that opens offline, and the same in Markdown."""
