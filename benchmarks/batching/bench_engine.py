@@ -31,7 +31,7 @@ from bench_utils.verdict import above, all_of
 ON_ROWS, JOINING, ON_PAGES = "static", "continuous", "continuous on pages"
 POLICIES = {ON_ROWS: STATIC, JOINING: CONTINUOUS, ON_PAGES: CONTINUOUS}
 NUM_SEATS, NUM_PROMPT, BLOCK_SIZE = 8, 16, 16
-NUM_REQUESTS, QUICK_REQUESTS = 24, 10
+NUM_REQUESTS, QUICK_REQUESTS = 20, 10
 SHORTENED = 4
 SERVE, PROMPT, LATENCY = "serve", "prompt", "latency"
 

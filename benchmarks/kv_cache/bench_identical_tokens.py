@@ -17,8 +17,8 @@ from bench_utils.models import facts, loading, prompts
 
 NUM_PROMPT = 40
 NUM_TOKENS = 48
-# Double precision is slow on most machines and needs no long run to show its point.
-FEWER_TOKENS = {"float64": 12}
+# The finer a dtype the slower on most machines, and the shorter the run that shows its point.
+FEWER_TOKENS = {"float64": 12, "float32": 24}
 QUICK_TOKENS = 8
 
 

@@ -22,7 +22,7 @@ from bench_utils.verdict import above, all_of
 
 NUM_PROMPT = 40
 RECOMPUTE, CACHED = "recompute", "cached"
-LENGTHS = [12, 24, 48]
+LENGTHS = [8, 16, 48]
 
 
 class ClaimSpeedup(Claim):

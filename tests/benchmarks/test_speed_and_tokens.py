@@ -27,7 +27,7 @@ def test_a1_holds_in_every_dtype_and_counts_the_tokens_fed(lab):
     found = run_all(ClaimIdenticalTokens, lab)
     assert found[("as run",)].validity.code == "not-applicable"  # the lab runs in float32, a case of its own
     assert found[("float64",)].counters["num_equal"] == 12
-    assert found[("float32",)].counters["num_equal"] == 48
+    assert found[("float32",)].counters["num_equal"] == 24
     assert found[("float64",)].counters["tokens_fed"] == sum(range(40, 52)) + 51
     assert verdict(ClaimIdenticalTokens, lab, found).outcome is Outcome.HOLDS
 
@@ -73,7 +73,7 @@ def test_a2_sees_a_generation_that_stops_early(lab, monkeypatch):
 )
 def test_a2_holds_only_where_the_cache_wins_and_wins_more_with_length(lab, ratios, outcome):
     measured = {}
-    for length, ratio in zip((12, 24), ratios, strict=True):
+    for length, ratio in zip((8, 16), ratios, strict=True):
         measured["cached", length] = timed(ClaimSpeedup, ("cached", length), 1.0, lab)
         measured["recompute", length] = timed(ClaimSpeedup, ("recompute", length), ratio, lab)
     assert verdict(ClaimSpeedup, lab, measured).outcome is outcome
