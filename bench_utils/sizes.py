@@ -42,4 +42,6 @@ def is_decimal(text: str) -> bool:
 
 def in_gib(num_bytes: int) -> str:
     """'7.45 GiB', and what would be 0.00 in MiB."""
+    if num_bytes == 0:
+        return "0"
     return f"{num_bytes / 2**30:.2f} GiB" if num_bytes >= 2**30 / 100 else f"{num_bytes / 2**20:.2f} MiB"

@@ -52,10 +52,11 @@ def test_what_is_no_size_says_why(text, words):
 
 def test_powers_of_ten_are_told_from_powers_of_two():
     assert [is_decimal(text) for text in ("8GB", "8 gb ", "8GiB", "8B")] == [True, True, False, False]
-    assert [in_gib(num) for num in (8_000_000_000, 2**30 // 100 + 1, 1_000_000)] == [
+    assert [in_gib(num) for num in (8_000_000_000, 2**30 // 100 + 1, 1_000_000, 0)] == [
         "7.45 GiB",
         "0.01 GiB",
         "0.95 MiB",
+        "0",
     ]
 
 
