@@ -22,11 +22,19 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
         ValueError: a NaN or an infinity in the document.
         OSError: the disk is full or the folder not writable; the old file is untouched.
     """
-    text = json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    write_text(path, json.dumps(document, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def write_text(path: Path, text: str) -> None:
+    """The same for any text, in UTF-8; what no UTF-8 has is replaced.
+
+    Raises:
+        OSError: as above.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, scratch = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as stream:
             stream.write(text)
             stream.flush()
             os.fsync(stream.fileno())

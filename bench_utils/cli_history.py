@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from bench_utils.cache import write_text
 from bench_utils.cli_common import AsJson, errors
 from bench_utils.history.schema import RecordError
 from bench_utils.settings import from_environ
@@ -73,7 +74,9 @@ def compare(
         found = held_against(one.record, other.record)
     if as_json:
         sides = {side: comparison_view.about(each) for side, each in (("a", one), ("b", other))}
-        typer.echo(json.dumps({**sides, **asdict(found)}, indent=1, ensure_ascii=False))
+        claims = [{**asdict(claim), "differs": claim.differs} for claim in found.claims]
+        document = {**sides, "unlike": found.unlike, "claims": claims}
+        typer.echo(json.dumps(document, indent=1, ensure_ascii=False))
     else:
         comparison_view.show(one, other, found, Console(), all_laps=laps)
     _leave_out((*refused, *refused_too))
@@ -105,8 +108,7 @@ def report(
         else:
             from bench_utils.history.report import page
 
-            output.parent.mkdir(parents=True, exist_ok=True)
-            output.write_text(page.render(found, refused), encoding="utf-8")
+            write_text(output, page.render(found, refused))
             typer.echo(f"{output}: {len(found.shown)} of {len(found.overview)} records side by side")
     _leave_out(refused)
 

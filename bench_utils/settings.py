@@ -65,6 +65,8 @@ class Settings:
             raise ChoiceError(
                 f"machine name {self.machine!r} becomes a folder: use letters, digits, '-', '_' and '.'"
             )
+        if self.machine == "asv":
+            raise ChoiceError("machine name 'asv' is the folder of asv's own history: choose another")
         for name in FILES:
             if (path := getattr(self, name)) and not Path(path).is_file():
                 raise ChoiceError(f"there is no {name} file {path!r}")

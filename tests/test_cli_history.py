@@ -62,7 +62,7 @@ def test_unlike_models_are_said_and_no_case_is_called(results):
     records.write(replace(held, model=ModelEntry("[b]big[/b]", "r9")), results / "other" / "r.json")
     result = claims("compare", "box", "other")
     assert "unlike: model tiny (r1) against [b]big[/b] (r9): no case is called faster or slower" in result.stdout
-    assert "not compared, 1 cases: model tiny (r1)" in result.stdout
+    assert "not compared, model tiny (r1) against [b]big[/b] (r9): A2[cached-48]" in result.stdout
     assert "2.00x" not in result.stdout
 
 
@@ -147,6 +147,32 @@ def test_migrating_seals_older_records_and_leaves_the_others(results):
 
 def test_the_schema_is_printed():
     assert json.loads(claims("records", "schema").stdout) == schema.json_schema()
+
+
+def test_the_folder_of_all_machines_is_all_records_and_no_schema(results):
+    (results / "record.schema.json").write_text("{}")
+    result = claims("records", "validate", "results")
+    assert (result.exit_code, result.stdout) == (0, "3 valid\n")
+
+
+def test_a_machine_comes_before_a_folder_of_its_name_and_nothing_is_no_name(results):
+    (results.parent / "box").mkdir()
+    assert claims("records", "validate", "box").stdout == "2 valid\n"
+    result = claims("records", "list", "")
+    assert result.exit_code == 2
+    assert "named by nothing" in result.stderr
+
+
+@pytest.mark.parametrize("changes", [{"profile": "quick"}, {"planned": ["A2[cached-48]"]}])
+def test_a_quick_or_partial_run_does_not_stand_for_a_full_one(results, changes):
+    whole = record(
+        is_finished=True, planned=[f"A2[{number}]" for number in range(10)], started_at="2026-01-01T00:00:00Z"
+    )
+    less = record(is_finished=True, **{"planned": whole.planned, "started_at": "2026-05-01T00:00:00Z", **changes})
+    for name, held in (("1", whole), ("2", less)):
+        records.write(held, results / "third" / f"{name}.json")
+    sides = json.loads(claims("compare", "third", "third", "--json").stdout)
+    assert sides["a"]["started_at"] == "2026-01-01T00:00:00Z"
 
 
 # --- the chapter's own record

@@ -10,7 +10,7 @@ from bench_utils.measure.measurement import Bound, Lap, Measurement
 from bench_utils.measure.statistics import Interval
 
 # The chapter's model by the names that it has here; its shape has the same bytes, products and times.
-_CHAPTERS_MODEL = "qwen2.5-0.5b"
+_CHAPTERS_MODEL = ("qwen2.5-0.5b-instruct", "qwen/qwen2.5-0.5b-instruct", "qwen2.5-0.5b-shape")
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,17 @@ class CountPair:
 
 @dataclass(frozen=True)
 class CasePair:
-    """A case of one claim; `unlike` says why its sides are no two measurements of the same thing."""
+    """A case of one claim; `unlike` says why its sides are no two measurements of the same thing.
+
+    `one_sided`: laps and counters that one side lacks.
+    """
 
     key: str
     unlike: str = ""
     times: tuple[TimePair, ...] = ()
     counters: tuple[CountPair, ...] = ()
     num_equal_counters: int = 0
+    one_sided: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -90,13 +94,15 @@ def _unlike(a: RunRecord, b: RunRecord) -> Iterator[str]:
         return  # a text says no more of itself
     if a.placement.dtype != b.placement.dtype:
         yield f"{a.placement.dtype} against {b.placement.dtype}"
+    if a.profile != b.profile:  # the same case is smaller there
+        yield f"{a.profile} profile against {b.profile}"
     if dict(a.inputs) != dict(b.inputs):
         yield "the user's own files differ"
 
 
 def _is_same_model(a: RunRecord, b: RunRecord) -> bool:
     if "stated" in (a.origin, b.origin):
-        return all(_CHAPTERS_MODEL in side.model.name.lower() for side in (a, b))
+        return all(side.model.name.lower() in _CHAPTERS_MODEL for side in (a, b))
     return (a.model.name, a.model.revision) == (b.model.name, b.model.revision)
 
 
@@ -106,25 +112,39 @@ def _claim(claim_id: str, a: RunRecord, b: RunRecord, unlike: str) -> ClaimPair:
     figures = {name: (one.figures[name], other.figures[name]) for name in shared} if one and other else {}
     keys = dict.fromkeys(key for side in (a, b) for key, found in side.cases.items() if found.claim == claim_id)
     is_stated = "stated" in (a.origin, b.origin)
-    cases = tuple(_case(key, a.cases.get(key), b.cases.get(key), unlike, is_stated) for key in keys)
+    is_same_code = a.source.commit is not None and a.source == b.source and not a.source.is_dirty
+    cases = tuple(
+        _case(key, a.cases.get(key), b.cases.get(key), unlike, is_stated=is_stated, is_same_code=is_same_code)
+        for key in keys
+    )
     return ClaimPair(claim_id, one, other, figures, cases)
 
 
-def _case(key: str, a: Measurement | None, b: Measurement | None, unlike: str, is_stated: bool) -> CasePair:
+def _case(
+    key: str, a: Measurement | None, b: Measurement | None, unlike: str, *, is_stated: bool, is_same_code: bool
+) -> CasePair:
     if a is None or b is None:
         return CasePair(key, f"not in {'A' if a is None else 'B'}")
     for side, found in (("A", a), ("B", b)):
         if not found.validity.is_ok:
             return CasePair(key, f"{found.validity.code} in {side}")
-    if a.version != b.version and not is_stated:
-        return CasePair(key, "the claim's workload is another version")
+    if not unlike and not is_stated and (a.version != b.version or not (a.version or is_same_code)):
+        return CasePair(key, "the claim's workload is another version, or an unknown one")
     shared = [name for name in a.counters if name in b.counters]
     pairs = [CountPair(name, a.counters[name], b.counters[name]) for name in shared]
     different = tuple(pair for pair in pairs if pair.a != pair.b)
     num_equal = len(shared) - len(different)
     if unlike:
         return CasePair(key, unlike, num_equal_counters=num_equal)
-    return CasePair(key, "", tuple(_times(a, b)), different, num_equal)
+    one_sided = [] if is_stated else [*_one_sided("lap", a.laps, b.laps), *_one_sided("", a.counters, b.counters)]
+    if bool(a.samples_s) != bool(b.samples_s) and not is_stated:
+        one_sided.append(f"timed in {'A' if a.samples_s else 'B'} only")
+    return CasePair(key, "", tuple(_times(a, b)), different, num_equal, tuple(one_sided))
+
+
+def _one_sided(what: str, a: Mapping[str, object], b: Mapping[str, object]) -> Iterator[str]:
+    for side, names in (("A", [name for name in a if name not in b]), ("B", [name for name in b if name not in a])):
+        yield from (f"{what} {name} in {side} only".strip() for name in names)
 
 
 def _times(a: Measurement, b: Measurement) -> Iterator[TimePair]:
@@ -133,7 +153,7 @@ def _times(a: Measurement, b: Measurement) -> Iterator[TimePair]:
     for name, lap in a.laps.items():
         other: Lap | None = b.laps.get(name)
         if other is not None:
-            yield _pair(name, lap.samples_s, other.samples_s, lap.bound, other.bound)
+            yield _pair(name, a.lap_by_run_s(name), b.lap_by_run_s(name), lap.bound, other.bound)
 
 
 def _pair(
@@ -141,11 +161,18 @@ def _pair(
 ) -> TimePair:
     used_a, used_b = used(a_bound), used(b_bound)
     predicted = None
-    if used_a and used_b:
+    if used_a and used_b and _limits(a_bound) == _limits(b_bound):
         # At its roofline a side would take the share of its time that it uses of the limit.
         predicted = median(b_s) * used_b / (median(a_s) * used_a)
     ratio = statistics.ratio(b_s, a_s)
     return TimePair(name, statistics.median(a_s), statistics.median(b_s), ratio, predicted, used_a, used_b)
+
+
+def _limits(bound: Bound | None) -> tuple[bool, bool]:
+    """Which limits a case was held against."""
+    if bound is None:
+        return False, False
+    return bound.share_of_bandwidth is not None, bound.share_of_peak is not None
 
 
 def used(bound: Bound | None) -> float | None:

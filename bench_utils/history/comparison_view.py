@@ -1,6 +1,5 @@
 """A comparison in a terminal: what the sides are, verdicts that differ first, then figures, times and counters."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from bench_utils.history.selection import Loaded
 from bench_utils.measure.statistics import Interval
 
 # More laps than these are shown when asked for.
-_FEW_LAPS = 4
+_FEW_LAPS, _FEW_CASES = 4, 6
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
 
 
@@ -61,13 +60,23 @@ def show(a: Loaded, b: Loaded, found: Comparison, console: Console, *, all_laps:
     if found.unlike:
         console.print(Text(f"\nunlike: {'; '.join(found.unlike)}: no case is called faster or slower"))
     console.print(_verdicts(found))
+    console.print(Text("\n* below six samples the interval is the whole range; one sample has none"))
     for claim in found.claims:
         rows = [*_figures(claim), *(row for case in claim.cases for row in _case(case, all_laps))]
         if rows:
             console.print(_table(claim, rows))
-    left_out = Counter(case.unlike for claim in found.claims for case in claim.cases if case.unlike)
-    for reason, num in left_out.most_common():
-        console.print(Text(f"not compared, {num} cases: {reason}"), soft_wrap=True)
+    cases = [case for claim in found.claims for case in claim.cases]
+    num_equal = sum(case.num_equal_counters for case in cases)
+    console.print(Text(f"\n{num_equal:,} counters are equal on both sides"))
+    reasons: dict[str, list[str]] = {}
+    for case in cases:
+        for reason in (case.unlike,) if case.unlike else case.one_sided:
+            reasons.setdefault(reason, []).append(case.key)
+    for reason, keys in reasons.items():
+        shown = ", ".join(keys[:_FEW_CASES]) + (
+            f" and {len(keys) - _FEW_CASES} more" if len(keys) > _FEW_CASES else ""
+        )
+        console.print(Text(f"not compared, {reason}: {shown}"), soft_wrap=True)
 
 
 def _sides(a: Loaded, b: Loaded) -> Table:
@@ -100,7 +109,7 @@ def _outcome(verdict: VerdictEntry | None) -> str:
 
 
 def _table(claim: ClaimPair, rows: list[tuple[str, ...]]) -> Table:
-    columns = ("", "A", "B", "B / A [95 %]", "by rooflines", "limit used, A", "B")
+    columns = ("", "A", "B", "B / A [95 %]*", "by rooflines", "limit used, A", "B")
     table = Table(*columns, title=f"\n{claim.id}", title_justify="left", box=None, padding=(0, 2, 0, 0))
     for row in rows:
         table.add_row(*map(Text, row))
@@ -133,7 +142,7 @@ def _time(key: str, pair: TimePair) -> tuple[str, ...]:
     return (
         f"{key}: {pair.name}" if pair.name else key,
         *(_seconds(side) for side in (pair.a_s, pair.b_s)),
-        pair.b_over_a.format(".2f", "x"),
+        _with_interval(pair.b_over_a, ".2f", "x"),
         f"{pair.predicted:.2f}x" if pair.predicted else "-",
         *(f"{share:.0%}" if share else "-" for share in (pair.used_a, pair.used_b)),
     )
@@ -142,4 +151,10 @@ def _time(key: str, pair: TimePair) -> tuple[str, ...]:
 def _seconds(interval: Interval) -> str:
     scale, unit = next((each for each in _UNITS if interval.value >= each[0]), _UNITS[-1])
     scaled = Interval(interval.value / scale, interval.low / scale, interval.high / scale)
-    return scaled.format(".3g", f" {unit}")
+    return _with_interval(scaled, ".3g", f" {unit}")
+
+
+def _with_interval(interval: Interval, spec: str, unit: str) -> str:
+    """A single figure has no interval."""
+    is_single = interval.low == interval.high
+    return f"{interval.value:{spec}}{unit}" if is_single else interval.format(spec, unit)

@@ -8,6 +8,8 @@ from bench_utils.history import records
 from bench_utils.history.entries import RunRecord
 from bench_utils.history.schema import RecordError
 
+_NEARLY_ALL = 0.9
+
 
 @dataclass(frozen=True)
 class Loaded:
@@ -62,7 +64,9 @@ def read_each(paths: Iterable[Path], refused: list[str]) -> Iterator[Loaded]:
 
 
 def newest(name: str, results: Path) -> tuple[Loaded, tuple[str, ...]]:
-    """One record: the file, or the newest finished one of a folder or machine; what was left out beside it.
+    """One record: the file, or the newest finished one of a folder or machine that is whole; what was left out.
+
+    A quick run, or one of a few claims, does not stand for a full one.
 
     Raises:
         RecordError: none can be read, or none is finished.
@@ -73,7 +77,17 @@ def newest(name: str, results: Path) -> tuple[Loaded, tuple[str, ...]]:
         raise RecordError("; ".join(found.refused))
     if not finished:
         raise RecordError(f"{name} holds no finished record: finish one with --claims-resume")
-    return finished[-1], found.refused
+    best = finished[0]
+    for each in finished[1:]:
+        best = each if stands_for(each.record, best.record) else best
+    return best, found.refused
+
+
+def stands_for(newer: RunRecord, older: RunRecord) -> bool:
+    """Whether a record replaces an older one: of the full profile where that is, with nearly all of its cases."""
+    if newer.profile != older.profile:
+        return newer.profile == "full"
+    return len(newer.planned) >= _NEARLY_ALL * len(older.planned)
 
 
 def machines(results: Path) -> list[str]:
@@ -82,14 +96,21 @@ def machines(results: Path) -> list[str]:
 
 
 def _files(name: str, results: Path) -> list[Path]:
+    if not name.strip():
+        raise RecordError("a record, folder or machine is named by nothing")
     path = Path(name)
     if path.is_file():
         return [path]
-    below = [folder for folder in (path, results / name) if folder.is_dir()]
+    # A machine comes before a folder that happens to have its name.
+    below = [folder for folder in (results / name, path) if folder.is_dir()]
     if not below:
         known = ", ".join(machines(results)) or f"none below {results}"
         raise RecordError(f"no record, folder or machine {name!r}; machines: {known}")
-    return sorted(below[0].glob("*.json")) or list(_all(below[0]))
+    return sorted(each for each in below[0].glob("*.json") if not _is_schema(each)) or list(_all(below[0]))
+
+
+def _is_schema(path: Path) -> bool:
+    return path.name.endswith(".schema.json")
 
 
 def _all(results: Path) -> Iterator[Path]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from statistics import median
 
 from bench_utils.measure import statistics
 from bench_utils.measure.reading import Reading, missing
@@ -78,6 +79,14 @@ class Measurement:
     def key(self) -> tuple[Param, ...]:
         """The case's parameters, as its key in the results of a claim."""
         return tuple(self.case.values())
+
+    def lap_by_run_s(self, name: str) -> tuple[float, ...]:
+        """The median of a lap in each run: laps of one run drift together, and are not independent."""
+        laps, num_runs = self.laps[name].samples_s, len(self.samples_s) * self.runs_per_sample
+        if not num_runs or len(laps) % num_runs:
+            return laps
+        each = len(laps) // num_runs
+        return tuple(median(laps[run * each : (run + 1) * each]) for run in range(num_runs))
 
     @property
     def is_noisy(self) -> bool:

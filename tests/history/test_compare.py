@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bench_utils.history.compare import compare
-from bench_utils.history.entries import Figure, ModelEntry, PlacementEntry, VerdictEntry
+from bench_utils.history.entries import Figure, ModelEntry, PlacementEntry, SourceState, VerdictEntry
 from bench_utils.measure.measurement import Bound, Lap, Validity
 from tests.history.support import MEASURED, machine, record
 
@@ -41,7 +41,7 @@ def slower(factor, **changes):
 
 
 def test_a_like_case_has_its_ratio_and_what_the_rooflines_predict_of_it():
-    found = only_case(side(), side(slower(2, bound=Bound("overhead", 0.14, 0.05))))
+    found = only_case(side(), side(slower(2, bound=Bound("overhead", 0.14, None))))
     assert found.unlike == ""
     assert [pair.name for pair in found.times] == ["", "prefill", "decode"]
     whole, prefill, decode = found.times
@@ -67,6 +67,7 @@ def test_counters_that_differ_are_named_and_equal_ones_counted():
         ({"model": ModelEntry("tiny", "r2")}, "model tiny (r1) against tiny (r2)"),
         ({"placement": PlacementEntry("cpu", "bfloat16")}, "float32 against bfloat16"),
         ({"inputs": {"corpus": "c0ffee"}}, "the user's own files differ"),
+        ({"profile": "quick"}, "full profile against quick"),
     ],
 )
 def test_unlike_runs_are_named_and_no_case_of_theirs_is_called(changes, words):
@@ -81,7 +82,6 @@ def test_unlike_runs_are_named_and_no_case_of_theirs_is_called(changes, words):
     [
         {"machine": machine(name="other", id="def")},
         {"machine": machine(num_threads=1)},
-        {"profile": "quick"},
         {"placement": PlacementEntry("cuda", "float32")},
     ],
 )
@@ -99,6 +99,37 @@ def test_another_machine_or_device_is_what_is_compared(changes):
 )
 def test_an_unlike_case_says_why(measurement, words):
     assert words in only_case(side(), side(measurement)).unlike
+
+
+def test_a_prediction_needs_the_same_limits_on_both_sides():
+    found = only_case(side(), side(slower(2, bound=Bound("compute", 0.02, 0.8))))
+    assert found.times[0].predicted is None
+
+
+def test_laps_of_one_run_are_one_sample():
+    """Three runs of three laps each: the extremes of three medians, not of nine laps."""
+    laps = {"step": Lap((1.0, 2.0, 9.0, 1.0, 3.0, 9.0, 1.0, 4.0, 9.0))}
+    measured = replace(MEASURED, laps=laps, runs_per_sample=1)
+    (step,) = [pair for pair in only_case(side(measured), side(measured)).times if pair.name]
+    assert (step.a_s.value, step.a_s.low, step.a_s.high) == (3.0, 2.0, 4.0)
+
+
+def test_what_one_side_lacks_is_named():
+    other = replace(MEASURED, samples_s=(), laps={"prefill": Lap((0.05,))}, counters={"other": 1})
+    assert only_case(side(), side(other)).one_sided == (
+        "lap decode in A only",
+        "tokens_fed in A only",
+        "other in B only",
+        "timed in A only",
+    )
+
+
+def test_an_unknown_version_is_the_same_only_in_the_same_clean_commit():
+    assert only_case(side(), side()).times
+    for source in (SourceState("other", False), SourceState("c0ffee", True, "x"), SourceState(None, None)):
+        assert "an unknown one" in only_case(side(source=source), side(source=SourceState("c0ffee", False))).unlike
+    known = replace(MEASURED, version="v")
+    assert only_case(side(known), side(known, source=SourceState("other", False))).times
 
 
 def test_a_case_that_only_b_has_is_not_in_a():
@@ -131,6 +162,10 @@ def stated(model="Qwen2.5-0.5B-Instruct"):
     )
     held = side(told, {"A2": verdict("stated", x=9)}, origin="stated", model=ModelEntry(model, "not stated"))
     return replace(held, placement=PlacementEntry("cuda", "not stated"))
+
+
+def test_a_model_that_only_sounds_like_the_chapters_is_another():
+    assert compare(side(model=ModelEntry("me/qwen2.5-0.5b-distilled", "r")), stated()).unlike
 
 
 @pytest.mark.parametrize("name", ["qwen2.5-0.5b-shape", "Qwen/Qwen2.5-0.5B-Instruct"])

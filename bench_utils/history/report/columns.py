@@ -6,7 +6,10 @@ from typing import Any
 
 from bench_utils.history.comparison_view import about
 from bench_utils.history.entries import RunRecord
-from bench_utils.history.selection import Loaded
+from bench_utils.history.selection import Loaded, stands_for
+
+# Of a label's parts those that are told wherever they differ; the rest only where two labels would be one.
+_ALWAYS_TOLD = 5
 
 
 @dataclass(frozen=True)
@@ -30,14 +33,13 @@ class Columns:
         record = found.record
         kind = (
             record.origin,
-            record.machine.name,
-            record.machine.num_threads,
-            record.model.name,
-            record.placement.device,
-            record.placement.dtype,
+            (record.machine.name, record.machine.id, record.machine.num_threads),
+            (record.model.name, record.model.revision),
+            (record.placement.device, record.placement.dtype),
+            tuple(sorted(record.inputs.items())),
         )
         held = self._newest.get(kind)
-        if record.is_finished and (held is None or held.record.started_at < record.started_at):
+        if record.is_finished and (held is None or _replaces(record, held.record)):
             self._newest[kind] = found
 
     @property
@@ -46,6 +48,12 @@ class Columns:
         records = [found.record for found in self._newest.values()]
         records.sort(key=lambda record: (record.origin == "measured", record.machine.name, record.started_at))
         return tuple(Column(label, record) for label, record in zip(_labels(records), records, strict=True))
+
+
+def _replaces(one: RunRecord, held: RunRecord) -> bool:
+    """Whether a record is shown in place of another, in whatever order they are read."""
+    is_newer = one.started_at > held.started_at
+    return stands_for(one, held) if is_newer else not stands_for(held, one)
 
 
 def collect(found: Iterable[Loaded]) -> Columns:
@@ -65,10 +73,18 @@ def _labels(records: Sequence[RunRecord]) -> list[str]:
             record.placement.device,
             record.placement.dtype,
             f"{record.machine.num_threads} threads",
+            record.machine.id,
+            record.model.revision,
+            ", ".join(f"{name} {digest}" for name, digest in record.inputs.items()) or "no files of the user's",
         )
         for record in records
         if record.origin == "measured"
     ]
-    telling = [index for index in range(5) if index == 0 or len({part[index] for part in parts}) > 1]
+    telling = [0]
+    for index in range(1, 8):
+        names = [[part[each] for each in telling] for part in parts]
+        is_needed = index < _ALWAYS_TOLD or any(names.count(name) > 1 for name in names)
+        if is_needed and len({part[index] for part in parts}) > 1:
+            telling.append(index)
     labels = iter([", ".join(part[index] for index in telling) for part in parts])
     return [next(labels) if record.origin == "measured" else record.machine.name for record in records]

@@ -29,8 +29,23 @@ from bench_utils.measure.measurement import Measurement
 from bench_utils.verdict import case_id
 
 
+class NotDrawnError(ValueError):
+    """A record of another time, whose figures of one claim cannot be drawn."""
+
+
 def charts_of(claim_id: str, columns: Sequence[Column]) -> list[Chart]:
-    """The plots of a claim over the columns; none where nothing of it can be drawn."""
+    """The plots of a claim over the columns; none where nothing of it can be drawn.
+
+    Raises:
+        NotDrawnError: a record holds the claim in another shape than today's.
+    """
+    try:
+        return _charts_of(claim_id, columns)
+    except (KeyError, IndexError, TypeError, ValueError, ZeroDivisionError, AttributeError) as error:
+        raise NotDrawnError(f"{type(error).__name__}: {error}") from error
+
+
+def _charts_of(claim_id: str, columns: Sequence[Column]) -> list[Chart]:
     draw = _SPECIAL.get(claim_id)
     found = list(draw(columns)) if draw else []
     if claim_id not in _REPLACED:

@@ -46,9 +46,10 @@ def _claim(claim_id: str, shown: Sequence[Column]) -> str:
     differs = len({verdict.outcome for verdict in verdicts if verdict}) > 1
     cells = []
     for verdict in verdicts:
-        outcome = (f"**{verdict.outcome}**" if differs else verdict.outcome) if verdict else "not run"
+        told = plain(verdict.outcome) if verdict else "not run"
+        outcome = f"**{told}**" if verdict and differs else told
         cells.append(outcome + (f": {plain(verdict.measured or verdict.reason)}" if verdict else ""))
-    return _row([f"**{claim_id}** {plain(first.title)}", plain(first.chapter), *cells], is_rule=True)
+    return _row([f"**{plain(claim_id)}** {plain(first.title)}", plain(first.chapter), *cells], is_rule=True)
 
 
 def _row(cells: Sequence[str], *, is_rule: bool = False) -> str:

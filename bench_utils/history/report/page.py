@@ -1,10 +1,11 @@
 """The page: one HTML file that opens offline, and asks for nothing outside itself."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from bench_utils.cache import cache_dir
@@ -12,9 +13,9 @@ from bench_utils.history.compare import used
 from bench_utils.history.entries import RunRecord, VerdictEntry
 from bench_utils.history.report import figures, timings
 from bench_utils.history.report.columns import Column, Columns
-from bench_utils.history.report.parts import Chart, samples_in_words
+from bench_utils.history.report.parts import STATED, Chart, samples_in_words
 from bench_utils.measure import statistics
-from bench_utils.measure.measurement import Measurement
+from bench_utils.measure.measurement import Bound, Measurement
 
 _SECTIONS = {
     **{
@@ -52,6 +53,7 @@ class ClaimCard:
     chapter: str
     verdicts: Sequence[tuple[str, VerdictEntry | None]]
     charts: Sequence[Chart]
+    not_drawn: str
     cases: Sequence[CaseLine]
 
 
@@ -145,28 +147,40 @@ def _card(claim_id: str, shown: Sequence[Column]) -> ClaimCard:
     verdicts = [(column.label, column.record.verdicts.get(claim_id)) for column in shown]
     first = next(verdict for _, verdict in verdicts if verdict)
     lines = [
-        _case_line(column.label, key, found)
+        line
         for column in shown
         for key, found in column.record.cases.items()
         if found.claim == claim_id
+        for line in _case_lines(column, key, found)
     ]
-    charts = figures.charts_of(claim_id, shown)
-    return ClaimCard(claim_id, first.title, first.kind, first.chapter, verdicts, charts, lines)
+    charts, not_drawn = [], ""
+    try:
+        charts = figures.charts_of(claim_id, shown)
+    except figures.NotDrawnError as error:
+        not_drawn = str(error)
+    return ClaimCard(claim_id, first.title, first.kind, first.chapter, verdicts, charts, not_drawn, lines)
 
 
-def _case_line(run: str, key: str, found: Measurement) -> CaseLine:
-    time = samples = ""
-    if found.samples_s:
-        time = statistics.median(tuple(sample * 1e3 for sample in found.samples_s)).format(".4g", " ms")
-        samples = samples_in_words(found.samples_s)
-    share = used(found.bound)
-    return CaseLine(
-        run=run,
-        case=key,
-        time=time,
-        noisy=found.is_noisy,
-        limit=f"{found.bound.kind}, {share:.0%} of the limit" if found.bound and share else "",
-        counters=", ".join(f"{name} {value:,.10g}" for name, value in found.counters.items()),
-        validity="" if found.validity.is_ok else f"{found.validity.code}: {found.validity.reason}",
-        samples=samples,
-    )
+def _case_lines(column: Column, key: str, found: Measurement) -> Iterator[CaseLine]:
+    """A line for the case, and one for each of its laps."""
+    counters = ", ".join(f"{name} {value:,.10g}" for name, value in found.counters.items())
+    validity = "" if found.validity.is_ok else f"{found.validity.code}: {found.validity.reason}"
+    timed = _time_cells(column, found.samples_s, found.samples_s, found.bound)
+    yield CaseLine(column.label, key, *timed[:1], found.is_noisy, timed[1], counters, validity, timed[2])
+    for name, lap in found.laps.items():
+        time, limit, samples = _time_cells(column, lap.samples_s, found.lap_by_run_s(name), lap.bound)
+        yield CaseLine(column.label, f"{key}: {name}", time, False, limit, "", "", samples)
+
+
+def _time_cells(
+    column: Column, samples_s: Sequence[float], by_run_s: Sequence[float], bound: Bound | None
+) -> tuple[str, str, str]:
+    """The time with its interval, the limit, and the samples behind both."""
+    share = used(bound)
+    limit = f"{bound.kind}, {share:.0%} of the limit" if bound and share else ""
+    if not samples_s:
+        return "", limit, ""
+    if column.record.origin == "stated":
+        return f"{median(samples_s) * 1e3:.4g} ms", limit, STATED
+    interval = statistics.median([sample * 1e3 for sample in by_run_s])
+    return interval.format(".4g", " ms"), limit, samples_in_words(samples_s, shown=len(samples_s))

@@ -13,6 +13,7 @@ from bench_utils.measure.statistics import Interval
 WIDTH, HEIGHT = "container", 260
 _AS_WIDE_AS_ITS_PLACE = alt.AutoSizeParams(type="fit-x", contains="padding")
 _LINE_HEIGHT = 20
+STATED = "stated, without samples"
 # So many raw samples are written out beside a point.
 _SHOWN_SAMPLES = 24
 Row = dict[str, Any]
@@ -43,11 +44,11 @@ def cases(record: RunRecord, claim_id: str) -> list[Measurement]:
     return [found for found in record.cases.values() if found.claim == claim_id and found.validity.is_ok]
 
 
-def samples_in_words(samples: Sequence[float]) -> str:
+def samples_in_words(samples: Sequence[float], shown: int = _SHOWN_SAMPLES) -> str:
     """'9 samples, ms: 38.2, 37.9, ...', as they were taken."""
-    shown = ", ".join(f"{sample * 1e3:.4g}" for sample in samples[:_SHOWN_SAMPLES])
-    more = ", ..." if len(samples) > _SHOWN_SAMPLES else ""
-    return f"{len(samples)} sample{'s' * (len(samples) != 1)}, ms: {shown}{more}"
+    told = ", ".join(f"{sample * 1e3:.4g}" for sample in samples[:shown])
+    more = ", ..." if len(samples) > shown else ""
+    return f"{len(samples)} sample{'s' * (len(samples) != 1)}, ms: {told}{more}"
 
 
 def ends(value: float, low: float | None, high: float | None) -> Row:

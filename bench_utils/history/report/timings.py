@@ -6,6 +6,7 @@ import altair as alt
 
 from bench_utils.history.report.columns import Column
 from bench_utils.history.report.parts import (
+    STATED,
     Chart,
     Row,
     cases,
@@ -88,7 +89,7 @@ def _time_rows(column: Column, found: Measurement) -> Iterator[Row]:
         return
     for lap, samples in (("", found.samples_s), *((name, lap.samples_s) for name, lap in found.laps.items())):
         if samples:
-            interval = statistics.median(samples)
+            interval = statistics.median(found.lap_by_run_s(lap) if lap else samples)
             yield {
                 "run": column.label,
                 "case": case_id(found.key),
@@ -97,7 +98,7 @@ def _time_rows(column: Column, found: Measurement) -> Iterator[Row]:
                 "ms": interval.value * 1e3,
                 "low": interval.low * 1e3,
                 "high": interval.high * 1e3,
-                "samples": samples_in_words(samples),
+                "samples": STATED if column.record.origin == "stated" else samples_in_words(samples),
             }
 
 

@@ -9,6 +9,7 @@ import pytest
 from bench_utils.history.entries import ModelEntry, PlacementEntry
 from bench_utils.history.report import figures, markdown, page, timings
 from bench_utils.history.report.parts import samples_in_words
+from bench_utils.measure.measurement import Lap
 from tests.history.report.support import columns_of, full_record, two_machines, verdict
 from tests.history.support import machine, record
 
@@ -132,6 +133,34 @@ def test_more_samples_than_a_reader_wants_are_cut_and_counted():
     assert words.startswith("30 samples, ms: 1, 1")
     assert words.endswith(", ...")
     assert words.count("1,") == 24
+
+
+def test_figures_of_another_shape_are_said_and_the_rest_is_drawn(tmp_path):
+    held = full_record()
+    for key, found in held.cases.items():
+        if found.claim in ("C1", "C2", "D2", "E1", "E4"):
+            held.cases[key] = replace(found, case={"renamed": 1}, notes={"histogram": "{", "timeline_static": "["})
+    columns = columns_of(tmp_path, held)
+    with pytest.raises(figures.NotDrawnError, match="JSONDecodeError"):
+        plots("E4", columns)
+    words = " ".join(Reader(page.render(columns)).words)
+    assert words.count("Not drawn, for a record of another shape") == 5
+    assert "Time of each case" in words
+
+
+def test_laps_have_all_their_samples_in_the_table(tmp_path):
+    words = Reader(page.render(columns_of(tmp_path, full_record()))).words
+    assert "D5[8]: int8 | 4x4" in words
+    assert "1 sample, ms: 800" in words
+
+
+def test_what_a_text_states_has_no_samples(tmp_path):
+    held = full_record(origin="stated")
+    (key, found), *_ = [each for each in held.cases.items() if each[1].claim == "B1"]
+    held.cases = {key: replace(found, bound=None, laps={"prefill": Lap((1.0224,))})}
+    words = Reader(page.render(columns_of(tmp_path, held))).words
+    assert "stated, without samples" in words
+    assert not [word for word in words if "samples, ms" in word or "sample, ms" in word]
 
 
 # --- the page
