@@ -2,7 +2,6 @@
 
 from bench_utils import devices
 from bench_utils.measure import machine, nvml
-from bench_utils.measure.nvml import NvmlError
 from bench_utils.settings import Settings
 
 NONE = "none"
@@ -12,10 +11,7 @@ def entry_of(settings: Settings) -> dict[str, str]:
     """The fields of asv and two of ours. Each is part of a series: no kernel version, no clock, no host name."""
     device = devices.place(settings).device
     index = device.index or 0
-    try:
-        gpu = nvml.for_device(device.type, index)
-    except NvmlError:
-        gpu = None
+    gpu, _ = nvml.find(device.type, index)
     found = machine.fingerprint(device.type, index, gpu)
     return {
         "machine": settings.machine or found.name,

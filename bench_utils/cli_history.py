@@ -73,7 +73,7 @@ def compare(
         (one, refused), (other, refused_too) = (selection.newest(name, results) for name in (a, b))
         found = held_against(one.record, other.record)
     if as_json:
-        sides = {side: comparison_view.about(each) for side, each in (("a", one), ("b", other))}
+        sides = {side: selection.about(each) for side, each in (("a", one), ("b", other))}
         claims = [{**asdict(claim), "differs": claim.differs} for claim in found.claims]
         document = {**sides, "unlike": found.unlike, "claims": claims}
         typer.echo(json.dumps(document, indent=1, ensure_ascii=False))
@@ -121,7 +121,7 @@ def list_records(names: Names = None, as_json: AsJson = False, results: Results 
     with errors():
         found = selection.select(names or [], results)
     if as_json:
-        typer.echo(json.dumps([comparison_view.about(each) for each in found.loaded], indent=1, ensure_ascii=False))
+        typer.echo(json.dumps([selection.about(each) for each in found.loaded], indent=1, ensure_ascii=False))
     else:
         Console().print(comparison_view.overview(found.loaded))
     _leave_out(found.refused)

@@ -168,8 +168,8 @@ def main() -> None:
     try:
         answer = _answer(question, from_environ())
     except Exception as error:  # whatever it is, the asker is told of it in its own words
-        kinds = [kind for kind, foreseen in _FORESEEN.items() if isinstance(error, foreseen)]
-        kind = "out of memory" if is_out_of_memory(error) else kinds[0] if kinds else type(error).__name__
+        foreseen = [kind for kind, known in _FORESEEN.items() if isinstance(error, known)]
+        kind = "out of memory" if is_out_of_memory(error) else next(iter(foreseen), type(error).__name__)
         answer = {"kind": kind, "message": str(error) or kind}
     print(json.dumps(answer))
 

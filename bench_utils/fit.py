@@ -103,12 +103,8 @@ def gpu_memory(settings: Settings) -> Memory:
     if device.type == "cuda":
         index = device.index or 0
         name = torch.cuda.get_device_name(index)
-        try:
-            gpu = nvml.for_device("cuda", index)
-            free = gpu.free_bytes().value if gpu else None
-        except nvml.NvmlError:
-            free = None
-        if free is not None:
+        gpu, _ = nvml.find("cuda", index)
+        if gpu and (free := gpu.free_bytes().value) is not None:
             return Memory(int(free), f"{name}, free by NVML")
         return Memory(devices.free_bytes(device), f"{name}, free by torch")
     if device.type == "mps":

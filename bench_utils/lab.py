@@ -181,11 +181,7 @@ def open_lab(
         import torch
 
         torch.cuda.set_device(device)  # events, memory statistics and limits are all the current device's
-    gpu, gpu_reason = None, nvml.NO_GPU
-    try:
-        gpu = nvml.for_device(device.type, device.index or 0)
-    except (nvml.NvmlError, ImportError) as error:
-        gpu_reason = str(error)
+    gpu, gpu_reason = nvml.find(device.type, device.index or 0)
     report("reading the machine")
     this_machine = machine.fingerprint(device.type, device.index or 0, gpu)
     measured = roofline.Roofline()

@@ -119,10 +119,9 @@ class Results(Mapping[tuple[Param, ...], Measurement]):
     def lap_by_run_s(
         self, name: str, *case: Param, middle: Callable[[Sequence[float]], float] = median
     ) -> tuple[float, ...]:
-        """The median (or mean) of a lap in each run: laps of one run drift together, and are not independent."""
-        laps, num_runs = self.lap_s(name, *case), len(self[case].samples_s) * self[case].runs_per_sample
-        each = len(laps) // num_runs
-        return tuple(middle(laps[run * each : (run + 1) * each]) for run in range(num_runs))
+        """The median (or mean) of a lap in each run, which is what runs have of it that is independent."""
+        self.lap_s(name, *case)  # or the verdict ends here
+        return self[case].lap_by_run_s(name, middle)
 
     def paired_ratio(self, numerator: str, denominator: str, *case: Param) -> Interval:
         """The median over runs of the ratio of two laps: drift slows both sides of a pair alike."""

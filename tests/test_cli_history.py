@@ -3,17 +3,14 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
-from bench_utils import asv_machine, chapter, cli
-from bench_utils.discovery import find_claims
+from bench_utils import cli
 from bench_utils.history import records, schema
 from bench_utils.history.entries import ModelEntry
 from bench_utils.measure.measurement import Lap
-from bench_utils.settings import Settings
 from bench_utils.verdict import Outcome, Verdict
 from tests.history.support import ABOUT, MEASURED, machine, record
 
@@ -173,91 +170,6 @@ def test_a_quick_or_partial_run_does_not_stand_for_a_full_one(results, changes):
         records.write(held, results / "third" / f"{name}.json")
     sides = json.loads(claims("compare", "third", "third", "--json").stdout)
     assert sides["a"]["started_at"] == "2026-01-01T00:00:00Z"
-
-
-# --- the chapter's own record
-
-
-def test_the_committed_record_of_the_chapter_is_what_the_claims_state():
-    written = records.read(ROOT / "results" / chapter.MACHINE_NAME / chapter.FILE_NAME)
-    assert written == chapter.chapter_record(find_claims(ROOT / "benchmarks")[0]), (
-        "write it: claims records chapter"
-    )
-
-
-def test_every_stated_case_and_counter_is_one_of_the_claims_own():
-    """A case that no run has could never be compared."""
-    for claim in find_claims(ROOT / "benchmarks")[0]:
-        stated = claim.stated
-        assert {*stated.counters, *stated.laps_s} <= set(claim.cases()), claim.id
-
-
-def test_stated_figures_and_counters_have_the_names_that_a_full_run_gives():
-    """The newest committed run names them; one that it lacks would stand beside nothing."""
-    measured = [records.read(path) for path in sorted((ROOT / "results").glob("amd-*/*.json"))][-1]
-    told = records.read(ROOT / "results" / chapter.MACHINE_NAME / chapter.FILE_NAME)
-    for claim_id, verdict in told.verdicts.items():
-        if claim_id in measured.verdicts:
-            assert set(verdict.figures) <= set(measured.verdicts[claim_id].figures), claim_id
-    for key, case in told.cases.items():
-        if key in measured.cases:
-            assert set(case.counters) <= set(measured.cases[key].counters), key
-            assert set(case.laps) <= set(measured.cases[key].laps), key
-
-
-def test_the_chapter_is_written_from_any_folder_of_claims(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    result = claims("records", "chapter", str(ROOT / "benchmarks"))
-    assert result.exit_code == 0
-    assert (tmp_path / "results" / chapter.MACHINE_NAME / chapter.FILE_NAME).is_file()
-
-
-# --- machine
-
-
-@pytest.fixture
-def home(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path))
-    return tmp_path
-
-
-def test_asv_is_told_of_the_machine_under_the_users_name(home):
-    result = claims("machine", "--name", "my-laptop", "--device", "cpu")
-    assert result.exit_code == 0
-    assert "asv run --machine my-laptop HEAD^!" in result.stdout
-    written = json.loads((home / ".asv-machine.json").read_text())["my-laptop"]
-    assert set(written) == {"machine", "os", "arch", "cpu", "num_cpu", "ram", "gpu", "cuda"}
-    assert (written["gpu"], written["cuda"]) == ("none", "none")
-    assert all(isinstance(value, str) for value in written.values())
-
-
-def test_another_machine_there_stays(home):
-    for name in ("one", "two"):
-        claims("machine", "--name", name, "--device", "cpu")
-    assert {"one", "two"} <= set(json.loads((home / ".asv-machine.json").read_text()))
-
-
-def test_a_gpu_and_its_cuda_are_axes(monkeypatch):
-    gpu = SimpleNamespace(name="Some GPU", uuid="GPU-1", memory_bytes=8 * 2**30, driver="1", cuda="13.0")
-    found = SimpleNamespace(
-        name="some-gpu-8g-abc",
-        os="linux",
-        architecture="x86_64",
-        cpu="c",
-        num_usable_cpus=4,
-        memory_bytes=2**34,
-        gpu=gpu,
-    )
-    monkeypatch.setattr(asv_machine.machine, "fingerprint", lambda *_device: found)
-    entry = asv_machine.entry_of(Settings(device="cpu"))
-    assert (entry["machine"], entry["gpu"], entry["cuda"]) == ("some-gpu-8g-abc", "Some GPU", "13.0")
-
-
-def test_a_name_that_is_no_folder_is_refused(home):
-    result = claims("machine", "--name", "../up")
-    assert result.exit_code == 2
-    assert "becomes a folder" in result.stderr
 
 
 # --- report

@@ -79,19 +79,40 @@ class Comparison:
     claims: tuple[ClaimPair, ...]
 
 
+@dataclass(frozen=True)
+class _Sides:
+    """What two records are to each other, whatever the case."""
+
+    a: RunRecord
+    b: RunRecord
+
+    @property
+    def is_stated(self) -> bool:
+        """Whether one of them is a text's, which says little of itself."""
+        return self.a.is_stated or self.b.is_stated
+
+    @property
+    def is_same_code(self) -> bool:
+        """Whether both ran the claims of one clean commit."""
+        source = self.a.source
+        return source.commit is not None and source == self.b.source and not source.is_dirty
+
+
 def compare(a: RunRecord, b: RunRecord) -> Comparison:
     """Hold two records against each other; nothing is called a difference between unlike cases."""
-    unlike = tuple(_unlike(a, b))
+    sides = _Sides(a, b)
+    unlike = tuple(_unlike(sides))
     ids = sorted({*a.verdicts, *b.verdicts, *(found.claim for found in (*a.cases.values(), *b.cases.values()))})
-    claims = [_claim(claim_id, a, b, "; ".join(unlike)) for claim_id in ids]
+    claims = [_claim(claim_id, sides, "; ".join(unlike)) for claim_id in ids]
     return Comparison(unlike, tuple(sorted(claims, key=lambda pair: not pair.differs)))
 
 
-def _unlike(a: RunRecord, b: RunRecord) -> Iterator[str]:
-    if not _is_same_model(a, b):
+def _unlike(sides: _Sides) -> Iterator[str]:
+    a, b = sides.a, sides.b
+    if not _is_same_model(sides):
         yield f"model {a.model.name} ({a.model.revision}) against {b.model.name} ({b.model.revision})"
-    if "stated" in (a.origin, b.origin):
-        return  # a text says no more of itself
+    if sides.is_stated:
+        return
     if a.placement.dtype != b.placement.dtype:
         yield f"{a.placement.dtype} against {b.placement.dtype}"
     if a.profile != b.profile:  # the same case is smaller there
@@ -100,35 +121,32 @@ def _unlike(a: RunRecord, b: RunRecord) -> Iterator[str]:
         yield "the user's own files differ"
 
 
-def _is_same_model(a: RunRecord, b: RunRecord) -> bool:
-    if "stated" in (a.origin, b.origin):
-        return all(side.model.name.lower() in _CHAPTERS_MODEL for side in (a, b))
-    return (a.model.name, a.model.revision) == (b.model.name, b.model.revision)
+def _is_same_model(sides: _Sides) -> bool:
+    models = [side.model for side in (sides.a, sides.b)]
+    if sides.is_stated:
+        return all(model.name.lower() in _CHAPTERS_MODEL for model in models)
+    return len({(model.name, model.revision) for model in models}) == 1
 
 
-def _claim(claim_id: str, a: RunRecord, b: RunRecord, unlike: str) -> ClaimPair:
+def _claim(claim_id: str, sides: _Sides, unlike: str) -> ClaimPair:
+    a, b = sides.a, sides.b
     one, other = a.verdicts.get(claim_id), b.verdicts.get(claim_id)
-    shared = [name for name in one.figures if name in other.figures] if one and other else []
-    figures = {name: (one.figures[name], other.figures[name]) for name in shared} if one and other else {}
+    figures = {}
+    if one and other:
+        figures = {name: (one.figures[name], other.figures[name]) for name in one.figures if name in other.figures}
     keys = dict.fromkeys(key for side in (a, b) for key, found in side.cases.items() if found.claim == claim_id)
-    is_stated = "stated" in (a.origin, b.origin)
-    is_same_code = a.source.commit is not None and a.source == b.source and not a.source.is_dirty
-    cases = tuple(
-        _case(key, a.cases.get(key), b.cases.get(key), unlike, is_stated=is_stated, is_same_code=is_same_code)
-        for key in keys
-    )
-    return ClaimPair(claim_id, one, other, figures, cases)
+    return ClaimPair(claim_id, one, other, figures, tuple(_case(key, sides, unlike) for key in keys))
 
 
-def _case(
-    key: str, a: Measurement | None, b: Measurement | None, unlike: str, *, is_stated: bool, is_same_code: bool
-) -> CasePair:
+def _case(key: str, sides: _Sides, unlike: str) -> CasePair:
+    a, b = sides.a.cases.get(key), sides.b.cases.get(key)
     if a is None or b is None:
         return CasePair(key, f"not in {'A' if a is None else 'B'}")
     for side, found in (("A", a), ("B", b)):
         if not found.validity.is_ok:
             return CasePair(key, f"{found.validity.code} in {side}")
-    if not unlike and not is_stated and (a.version != b.version or not (a.version or is_same_code)):
+    is_same_workload = a.version == b.version and bool(a.version or sides.is_same_code)
+    if not (unlike or sides.is_stated or is_same_workload):
         return CasePair(key, "the claim's workload is another version, or an unknown one")
     shared = [name for name in a.counters if name in b.counters]
     pairs = [CountPair(name, a.counters[name], b.counters[name]) for name in shared]
@@ -136,15 +154,17 @@ def _case(
     num_equal = len(shared) - len(different)
     if unlike:
         return CasePair(key, unlike, num_equal_counters=num_equal)
-    one_sided = [] if is_stated else [*_one_sided("lap", a.laps, b.laps), *_one_sided("", a.counters, b.counters)]
-    if bool(a.samples_s) != bool(b.samples_s) and not is_stated:
-        one_sided.append(f"timed in {'A' if a.samples_s else 'B'} only")
-    return CasePair(key, "", tuple(_times(a, b)), different, num_equal, tuple(one_sided))
+    one_sided = () if sides.is_stated else tuple(_one_sided(a, b))
+    return CasePair(key, "", tuple(_times(a, b)), different, num_equal, one_sided)
 
 
-def _one_sided(what: str, a: Mapping[str, object], b: Mapping[str, object]) -> Iterator[str]:
-    for side, names in (("A", [name for name in a if name not in b]), ("B", [name for name in b if name not in a])):
-        yield from (f"{what} {name} in {side} only".strip() for name in names)
+def _one_sided(a: Measurement, b: Measurement) -> Iterator[str]:
+    """The laps, counters and times that one side lacks."""
+    for what, one, other in (("lap ", a.laps, b.laps), ("", a.counters, b.counters)):
+        yield from (f"{what}{name} in A only" for name in one if name not in other)
+        yield from (f"{what}{name} in B only" for name in other if name not in one)
+    if bool(a.samples_s) != bool(b.samples_s):
+        yield f"timed in {'A' if a.samples_s else 'B'} only"
 
 
 def _times(a: Measurement, b: Measurement) -> Iterator[TimePair]:

@@ -9,36 +9,12 @@ from rich.text import Text
 
 from bench_utils.history.compare import CasePair, ClaimPair, Comparison, TimePair
 from bench_utils.history.entries import Figure, VerdictEntry
-from bench_utils.history.selection import Loaded
+from bench_utils.history.selection import Loaded, about
 from bench_utils.measure.statistics import Interval
 
 # More laps than these are shown when asked for.
 _FEW_LAPS, _FEW_CASES = 4, 6
 _UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
-
-
-def about(found: Loaded) -> dict[str, Any]:
-    """What a record is of, in a few fields."""
-    record = found.record
-    limits = record.roofline
-    return {
-        "file": found.path.name,
-        "origin": record.origin,
-        "machine": record.machine.name,
-        "gpu": record.machine.gpu.name if record.machine.gpu else None,
-        "num_threads": record.machine.num_threads,
-        "started_at": record.started_at,
-        "commit": record.source.commit,
-        "model": record.model.name,
-        "revision": record.model.revision,
-        "device": record.placement.device,
-        "dtype": record.placement.dtype,
-        "profile": record.profile,
-        "num_cases": len(record.cases),
-        "is_finished": record.is_finished,
-        "bandwidth_bytes_per_s": limits.memory_bandwidth,
-        "peak_flop_per_s": limits.peak(record.placement.dtype),
-    }
 
 
 def overview(found: Sequence[Loaded]) -> Table:

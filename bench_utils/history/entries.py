@@ -127,6 +127,11 @@ class RunRecord:
         )
 
     @property
+    def is_stated(self) -> bool:
+        """Whether a text's figures and no run's."""
+        return self.origin == "stated"
+
+    @property
     def is_whole(self) -> bool:
         """Whether every planned case was measured, or found to mean nothing."""
         return all(key in self.cases and self.cases[key].validity.code not in BROKEN for key in self.planned)

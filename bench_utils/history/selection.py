@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench_utils.history import records
 from bench_utils.history.entries import RunRecord
@@ -17,6 +18,30 @@ class Loaded:
 
     path: Path
     record: RunRecord
+
+
+def about(found: Loaded) -> dict[str, Any]:
+    """What a record is of, in a few fields."""
+    record = found.record
+    limits = record.roofline
+    return {
+        "file": found.path.name,
+        "origin": record.origin,
+        "machine": record.machine.name,
+        "gpu": record.machine.gpu.name if record.machine.gpu else None,
+        "num_threads": record.machine.num_threads,
+        "started_at": record.started_at,
+        "commit": record.source.commit,
+        "model": record.model.name,
+        "revision": record.model.revision,
+        "device": record.placement.device,
+        "dtype": record.placement.dtype,
+        "profile": record.profile,
+        "num_cases": len(record.cases),
+        "is_finished": record.is_finished,
+        "bandwidth_bytes_per_s": limits.memory_bandwidth,
+        "peak_flop_per_s": limits.peak(record.placement.dtype),
+    }
 
 
 @dataclass(frozen=True)
@@ -35,7 +60,7 @@ def select(names: Iterable[str], results: Path) -> Selection:
     """
     refused: list[str] = []
     loaded = list(read_each(find(names, results), refused))
-    loaded.sort(key=lambda found: (found.record.origin == "measured", found.record.started_at))
+    loaded.sort(key=lambda found: (not found.record.is_stated, found.record.started_at))
     return Selection(tuple(loaded), tuple(refused))
 
 

@@ -18,7 +18,6 @@ from bench_utils.models.loading import skeleton
 OVERHEAD_BYTES = 3 * 2**29
 # Tokens a block of a paged cache holds. Source: Kwon et al., PagedAttention (SOSP 2023).
 BLOCK = 16
-_FLOAT32_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -87,15 +86,20 @@ class Matrices:
     num_float32: int = 0
 
     @property
+    def num_projected(self) -> int:
+        """The weights of all projections."""
+        return sum(rows * columns for rows, columns in self.projected)
+
+    @property
     def num(self) -> int:
         """All of them; what is tied is counted once."""
-        return self.num_others + self.num_float32 + sum(rows * columns for rows, columns in self.projected)
+        return self.num_projected + self.num_others + self.num_float32
 
     def num_bytes(self, stored: Format) -> int:
         """Packed projections with their scales, to the byte, and the rest as it is."""
-        others = self.num_others * stored.element_bytes + self.num_float32 * _FLOAT32_BYTES
+        others = self.num_others * stored.element_bytes + self.num_float32 * torch.float32.itemsize
         if (scheme := stored.scheme) is None:
-            return others + sum(rows * columns for rows, columns in self.projected) * stored.element_bytes
+            return others + self.num_projected * stored.element_bytes
         return others + sum(num * scheme.packed_bytes(shape) for shape, num in Counter(self.projected).items())
 
 

@@ -1,6 +1,6 @@
 """One case measured: frozen, with its raw samples; statistics are derived, never stored."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -80,13 +80,16 @@ class Measurement:
         """The case's parameters, as its key in the results of a claim."""
         return tuple(self.case.values())
 
-    def lap_by_run_s(self, name: str) -> tuple[float, ...]:
-        """The median of a lap in each run: laps of one run drift together, and are not independent."""
+    def lap_by_run_s(self, name: str, middle: Callable[[Sequence[float]], float] = median) -> tuple[float, ...]:
+        """The median (or mean) of a lap in each run: laps of one run drift together, and are not independent.
+
+        The laps as they are where runs do not have equally many, or were not timed themselves.
+        """
         laps, num_runs = self.laps[name].samples_s, len(self.samples_s) * self.runs_per_sample
         if not num_runs or len(laps) % num_runs:
             return laps
         each = len(laps) // num_runs
-        return tuple(median(laps[run * each : (run + 1) * each]) for run in range(num_runs))
+        return tuple(middle(laps[run * each : (run + 1) * each]) for run in range(num_runs))
 
     @property
     def is_noisy(self) -> bool:

@@ -142,3 +142,11 @@ def for_device(device_type: str, index: int = 0) -> Nvml | None:
         NvmlError: a CUDA device that NVML cannot show.
     """
     return Nvml(cuda_uuid(index)) if device_type == "cuda" else None
+
+
+def find(device_type: str, index: int = 0) -> tuple[Nvml | None, str]:
+    """The same or None, and why there is none."""
+    try:
+        return for_device(device_type, index), NO_GPU
+    except (NvmlError, ImportError) as error:
+        return None, str(error)

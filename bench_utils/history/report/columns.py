@@ -4,12 +4,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bench_utils.history.comparison_view import about
 from bench_utils.history.entries import RunRecord
-from bench_utils.history.selection import Loaded, stands_for
+from bench_utils.history.selection import Loaded, about, stands_for
 
 # Of a label's parts those that are told wherever they differ; the rest only where two labels would be one.
-_ALWAYS_TOLD = 5
+_NUM_PARTS, _ALWAYS_TOLD = 8, 5
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Columns:
     def shown(self) -> tuple[Column, ...]:
         """What stands side by side, what a text states first."""
         records = [found.record for found in self._newest.values()]
-        records.sort(key=lambda record: (record.origin == "measured", record.machine.name, record.started_at))
+        records.sort(key=lambda record: (not record.is_stated, record.machine.name, record.started_at))
         return tuple(Column(label, record) for label, record in zip(_labels(records), records, strict=True))
 
 
@@ -78,13 +77,13 @@ def _labels(records: Sequence[RunRecord]) -> list[str]:
             ", ".join(f"{name} {digest}" for name, digest in record.inputs.items()) or "no files of the user's",
         )
         for record in records
-        if record.origin == "measured"
+        if not record.is_stated
     ]
     telling = [0]
-    for index in range(1, 8):
+    for index in range(1, _NUM_PARTS):
         names = [[part[each] for each in telling] for part in parts]
         is_needed = index < _ALWAYS_TOLD or any(names.count(name) > 1 for name in names)
         if is_needed and len({part[index] for part in parts}) > 1:
             telling.append(index)
     labels = iter([", ".join(part[index] for index in telling) for part in parts])
-    return [next(labels) if record.origin == "measured" else record.machine.name for record in records]
+    return [record.machine.name if record.is_stated else next(labels) for record in records]

@@ -11,9 +11,12 @@ from bench_utils.history.report import timings
 from bench_utils.history.report.columns import Column
 from bench_utils.history.report.parts import (
     WIDTH,
+    WITH_INTERVAL,
     Chart,
     Row,
+    by_run,
     cases,
+    dashed,
     data,
     ends,
     hover,
@@ -72,23 +75,15 @@ def _batches(columns: Sequence[Column]) -> Iterator[Chart]:
     for what in ("tokens/s", "ms a step"):
         base = alt.Chart(data([row for row in rows if row["what"] == what])).encode(
             x=log_x("batch", "sequences in the batch"),
-            color=alt.Color("run:N", title=None),
-            tooltip=hover(["run", "batch", "samples"], {"value": ".4~g", "low": ".4~g", "high": ".4~g"}),
+            color=by_run(),
+            tooltip=hover(["run", "batch", "samples"], WITH_INTERVAL),
         )
         drawn = base.mark_line(point=True).encode(y=log_y("value", what)) + base.mark_rule().encode(
             y="low:Q", y2="high:Q"
         )
         if knees:
             drawn += alt.Chart(data(knees)).mark_rect(opacity=0.12).encode(x="low:Q", x2="high:Q")
-            drawn += (
-                alt.Chart(data(knees))
-                .mark_rule(strokeDash=[4, 3])
-                .encode(
-                    x="value:Q",
-                    color="run:N",
-                    tooltip=hover(["run"], {"value": ".4~g", "low": ".4~g", "high": ".4~g"}),
-                )
-            )
+            drawn += dashed(knees).encode(x="value:Q", color="run:N", tooltip=hover(["run"], WITH_INTERVAL))
         panels.append(drawn.properties(width=WIDTH, height=190))
     title = "Throughput and latency by batch; dashed: where throughput bends, with its interval"
     yield Chart(title, spec(alt.vconcat(*panels)), rows)
@@ -139,7 +134,7 @@ def _errors(columns: Sequence[Column]) -> Iterator[Chart]:
         .encode(
             x=log_x("error", "relative error of the weights"),
             y=alt.Y("scheme:N", title=None, sort="x", axis=alt.Axis(labelLimit=220)),
-            color=alt.Color("run:N", title=None),
+            color=by_run(),
             shape=alt.Shape("what:N", title=None),
             tooltip=hover(["run", "scheme", "what"], {"error": ".4f"}),
         )
@@ -164,16 +159,12 @@ def _quality(columns: Sequence[Column]) -> Iterator[Chart]:
     base = alt.Chart(data(rows)).encode(
         x=alt.X("bits:Q", title="bits a weight", scale=alt.Scale(zero=False)),
         y=log_y("perplexity", "perplexity"),
-        color=alt.Color("run:N", title=None),
+        color=by_run(),
         tooltip=hover(["run", "scheme", "samples"], {"bits": ".2f", "perplexity": ".4~g"}),
     )
     drawn = base.mark_point(filled=True, size=70) + base.mark_text(align="left", dx=8).encode(text="scheme:N")
-    drawn += (
-        alt.Chart(data(references))
-        .mark_rule(strokeDash=[4, 3])
-        .encode(
-            y="perplexity:Q", color="run:N", tooltip=hover(["run", "scheme", "samples"], {"perplexity": ".4~g"})
-        )
+    drawn += dashed(references).encode(
+        y="perplexity:Q", color="run:N", tooltip=hover(["run", "scheme", "samples"], {"perplexity": ".4~g"})
     )
     yield Chart("Quality against bits; dashed: the reference", spec(drawn, height=320), [*references, *rows])
 
@@ -206,7 +197,7 @@ def _histogram(columns: Sequence[Column]) -> Iterator[Chart]:
             xOffset="run:N",
             y=log_y("shown", "dimensions (none: a half)"),
             y2="none:Q",
-            color=alt.Color("run:N", title=None),
+            color=by_run(),
             tooltip=hover(["run", "layer", "magnitude", "dimensions"]),
         )
     )
@@ -262,7 +253,7 @@ def _speculation(columns: Sequence[Column]) -> Iterator[Chart]:
     )
     drawn = base.mark_line(point=True).encode(y=alt.Y("value:Q", title="times plain decoding"))
     drawn += base.mark_rule().encode(y="low:Q", y2="high:Q")
-    drawn += alt.Chart(data([{"y": 1.0}])).mark_rule(strokeDash=[4, 3]).encode(y="y:Q")
+    drawn += dashed([{"y": 1.0}]).encode(y="y:Q")
     yield Chart("Speedup by the length of drafts", spec(drawn), rows)
 
 

@@ -11,7 +11,7 @@ _ACTIVE = re.compile(r"([\\`*_{}\[\]<>#|~&@])")
 
 def render(columns: Columns, refused: Iterable[str] = ()) -> str:
     """A table with a row for each claim, verdicts that differ between the columns in bold."""
-    shown = [column for column in columns.shown if column.record.origin == "measured"]
+    shown = [column for column in columns.shown if not column.record.is_stated]
     lines = [
         *_about(shown),
         "",

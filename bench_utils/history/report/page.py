@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import resources
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from bench_utils.cache import cache_dir
+from bench_utils.cache import cache_dir, write_text
 from bench_utils.history.compare import used
 from bench_utils.history.entries import RunRecord, VerdictEntry
 from bench_utils.history.report import figures, timings
@@ -18,14 +18,15 @@ from bench_utils.measure import statistics
 from bench_utils.measure.measurement import Bound, Measurement
 
 _SECTIONS = {
-    **{
-        "A": "KV cache",
-        "B": "Prefill and decode",
-        "C": "Batching",
-        "D": "Quantization",
-        "E": "Outliers and quality",
-    },
-    **{"F": "Speculative decoding", "G": "Distillation", "H": "Does it fit", "S": "The suite's own promises"},
+    "A": "KV cache",
+    "B": "Prefill and decode",
+    "C": "Batching",
+    "D": "Quantization",
+    "E": "Outliers and quality",
+    "F": "Speculative decoding",
+    "G": "Distillation",
+    "H": "Does it fit",
+    "S": "The suite's own promises",
 }
 
 
@@ -92,18 +93,9 @@ def vega_bundle() -> str:
         return kept.read_text(encoding="utf-8")
     except OSError:
         bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-        _keep(kept, bundle)
+        with suppress(OSError):  # a cache is a convenience
+            write_text(kept, bundle)
         return bundle
-
-
-def _keep(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_suffix(".part")
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(path)
-    except OSError:  # a cache is a convenience
-        return
 
 
 def _as_script(spec: Mapping[str, Any]) -> Any:
@@ -119,6 +111,12 @@ def _claim_ids(shown: Sequence[Column]) -> list[str]:
 
 def _facts(record: RunRecord) -> dict[str, str]:
     """What a reader wants to know of a column."""
+    if record.is_stated:
+        return {
+            "machine": "the chapter's, a laptop GPU with 8 GB",
+            "model": record.model.name,
+            "figures": "as the chapter states them: no samples, no intervals",
+        }
     machine, limits = record.machine, record.roofline
     size = f"{machine.memory_bytes / 2**30:.0f} GiB" if machine.memory_bytes else ""
     gpu = f"{machine.gpu.name}, {machine.gpu.memory_bytes / 2**30:.0f} GiB" if machine.gpu else ""
@@ -132,15 +130,7 @@ def _facts(record: RunRecord) -> dict[str, str]:
         "versions": ", ".join(f"{name} {version}" for name, version in machine.versions.items()),
         "run": f"{record.started_at}, {record.profile} profile, commit {(record.source.commit or 'unknown')[:12]}",
     }
-    return (
-        {name: fact for name, fact in facts.items() if fact}
-        if record.origin == "measured"
-        else {
-            "machine": "the chapter's, a laptop GPU with 8 GB",
-            "model": record.model.name,
-            "figures": "as the chapter states them: no samples, no intervals",
-        }
-    )
+    return {name: fact for name, fact in facts.items() if fact}
 
 
 def _card(claim_id: str, shown: Sequence[Column]) -> ClaimCard:
@@ -165,8 +155,8 @@ def _case_lines(column: Column, key: str, found: Measurement) -> Iterator[CaseLi
     """A line for the case, and one for each of its laps."""
     counters = ", ".join(f"{name} {value:,.10g}" for name, value in found.counters.items())
     validity = "" if found.validity.is_ok else f"{found.validity.code}: {found.validity.reason}"
-    timed = _time_cells(column, found.samples_s, found.samples_s, found.bound)
-    yield CaseLine(column.label, key, *timed[:1], found.is_noisy, timed[1], counters, validity, timed[2])
+    time, limit, samples = _time_cells(column, found.samples_s, found.samples_s, found.bound)
+    yield CaseLine(column.label, key, time, found.is_noisy, limit, counters, validity, samples)
     for name, lap in found.laps.items():
         time, limit, samples = _time_cells(column, lap.samples_s, found.lap_by_run_s(name), lap.bound)
         yield CaseLine(column.label, f"{key}: {name}", time, False, limit, "", "", samples)
@@ -180,7 +170,7 @@ def _time_cells(
     limit = f"{bound.kind}, {share:.0%} of the limit" if bound and share else ""
     if not samples_s:
         return "", limit, ""
-    if column.record.origin == "stated":
+    if column.record.is_stated:
         return f"{median(samples_s) * 1e3:.4g} ms", limit, STATED
     interval = statistics.median([sample * 1e3 for sample in by_run_s])
     return interval.format(".4g", " ms"), limit, samples_in_words(samples_s, shown=len(samples_s))

@@ -17,6 +17,8 @@ STATED = "stated, without samples"
 # So many raw samples are written out beside a point.
 _SHOWN_SAMPLES = 24
 Row = dict[str, Any]
+# How a figure and the ends of its interval are told on hover.
+WITH_INTERVAL = {"value": ".4~g", "low": ".4~g", "high": ".4~g"}
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,16 @@ class Chart:
 def data(rows: Sequence[Row]) -> Any:
     """Rows as a plot's own data."""
     return alt.Data(values=list(rows))  # type: ignore[no-untyped-call]
+
+
+def by_run() -> alt.Color:
+    """A colour for each record."""
+    return alt.Color("run:N", title=None)
+
+
+def dashed(rows: Sequence[Row]) -> Any:
+    """Lines to hold points against: a limit, a reference."""
+    return alt.Chart(data(rows)).mark_rule(strokeDash=[4, 3])
 
 
 def hover(words: Sequence[str], numbers: Mapping[str, str] | None = None) -> list[alt.Tooltip]:

@@ -9,7 +9,9 @@ from bench_utils.history.report.parts import (
     STATED,
     Chart,
     Row,
+    by_run,
     cases,
+    dashed,
     data,
     hover,
     lines,
@@ -41,12 +43,12 @@ def roofline(columns: Sequence[Column]) -> Chart:
         .encode(
             x=log_x("intensity over the ridge", "arithmetic intensity over the ridge point (1: both limits meet)"),
             y=log_y("share of the limit", "share of the limit that binds (1: at the roofline)"),
-            color=alt.Color("run:N", title=None),
+            color=by_run(),
             shape=alt.Shape("bound by:N", title=None),
             tooltip=hover(["run", "case", "bound by", "samples"], {"of bandwidth": ".1%", "of peak": ".1%"}),
         )
     )
-    roof = alt.Chart(data([{"y": 1.0}])).mark_rule(strokeDash=[4, 3]).encode(y="y:Q")
+    roof = dashed([{"y": 1.0}]).encode(y="y:Q")
     return Chart("Every timed case against the machine's own limits", spec(points + roof, height=340), rows)
 
 
@@ -85,8 +87,6 @@ def timed(claim_id: str, columns: Sequence[Column]) -> Iterator[Chart]:
 
 
 def _time_rows(column: Column, found: Measurement) -> Iterator[Row]:
-    if not found.validity.is_ok:
-        return
     for lap, samples in (("", found.samples_s), *((name, lap.samples_s) for name, lap in found.laps.items())):
         if samples:
             interval = statistics.median(found.lap_by_run_s(lap) if lap else samples)
@@ -98,7 +98,7 @@ def _time_rows(column: Column, found: Measurement) -> Iterator[Row]:
                 "ms": interval.value * 1e3,
                 "low": interval.low * 1e3,
                 "high": interval.high * 1e3,
-                "samples": STATED if column.record.origin == "stated" else samples_in_words(samples),
+                "samples": STATED if column.record.is_stated else samples_in_words(samples),
             }
 
 
@@ -136,7 +136,7 @@ def _lines_or_dots(title: str, rows: Sequence[Row], axes: Sequence[str], of_what
         row["what"] = ": ".join(part for part in (row["case"], row["lap"]) if part)
     base = alt.Chart(data(rows)).encode(
         y=alt.Y("what:N", title=None, sort=None, axis=alt.Axis(labelLimit=220)),
-        color=alt.Color("run:N", title=None),
+        color=by_run(),
         tooltip=tooltip,
     )
     drawn = base.mark_rule().encode(x=log_x("low", "ms, median and 95 % interval"), x2="high:Q")
