@@ -1,4 +1,4 @@
-"""This machine as asv keeps it: the user's name, no host's, and the GPU among the axes."""
+"""A machine as asv keeps it: named by its user and no host, with the GPU among the axes."""
 
 import json
 from types import SimpleNamespace
