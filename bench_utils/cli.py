@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bench_utils import cli_history
+from bench_utils import cli_gate, cli_history
 from bench_utils.cli_common import AsJson, errors
 from bench_utils.settings import ChoiceError, Settings, from_environ
 
@@ -169,6 +169,7 @@ def _settings(**chosen: str | None) -> Settings:
 
 
 cli_history.add_to(app)
+app.command()(cli_gate.gate)
 
 
 def main() -> Any:

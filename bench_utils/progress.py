@@ -127,3 +127,36 @@ def steps(console: Console, title: str) -> Iterator[Callable[[str], None]]:
     else:
         console.print(f"{title} ...", markup=False, highlight=False)
         yield lambda _step: None
+
+
+class PairProgress:
+    """The pairs of a gate: which one, which case, how much of the budget is left. Redraws between cases only."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._said = ""
+        self._progress: Progress | None = None
+        if console.is_terminal:
+            self._progress = Progress(
+                TextColumn("{task.description}", markup=False), console=console, auto_refresh=False, transient=True
+            )
+            self._progress.start()
+            self._task = self._progress.add_task("")
+
+    def begin(self, number: int, left_s: float, num_cases: int) -> None:
+        """A pair starts."""
+        left = f"{left_s / 60:.0f} min" if left_s >= 90 else f"{max(0.0, left_s):.0f} s"
+        self._said = f"pair {number}, {num_cases} cases, at most {left} left"
+        if self._progress is None:
+            self._console.print(self._said, markup=False, highlight=False)
+        self.case("")
+
+    def case(self, key: str) -> None:
+        """A case of it is done."""
+        if self._progress is not None:
+            self._progress.update(self._task, description=f"{self._said} {key}", refresh=True)
+
+    def close(self) -> None:
+        """Remove the line."""
+        if self._progress is not None:
+            self._progress.stop()

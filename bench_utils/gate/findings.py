@@ -1,0 +1,187 @@
+"""Findings: what two sides' counts differ in, case by case, and how much each difference weighs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from bench_utils.gate.counting import DISPATCHED, Counted, Suite
+from bench_utils.gate.refusal import BROKEN, UNDECIDED
+from bench_utils.gate.rule import Judged, State
+from bench_utils.verdict import Outcome
+
+
+class Weight(Enum):
+    """What a finding does to the verdict; the first three block, each with an exit status of its own."""
+
+    REGRESSION = "regression"
+    BROKEN = "broken"
+    UNDECIDED = "cannot tell"
+    BETTER = "better"
+    NOTED = "noted"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is not as it was: the case or claim, in what, and in words; `accepted`: why it may be so."""
+
+    key: str
+    what: str
+    weight: Weight
+    told: str
+    accepted: str = ""
+
+    @property
+    def blocks(self) -> bool:
+        """Whether the gate does not pass because of it."""
+        return not self.accepted and self.weight in (Weight.REGRESSION, Weight.BROKEN, Weight.UNDECIDED)
+
+
+_STATUSES = {Weight.REGRESSION: 1, Weight.BROKEN: BROKEN, Weight.UNDECIDED: UNDECIDED}
+# What a finding may be about, beside the name of a counter.
+TIME, FAILS, VERDICT, WORKLOAD, VANISHED, NEW, MODULE = (
+    "time",
+    "fails",
+    "verdict",
+    "workload",
+    "vanished",
+    "new",
+    "module",
+)
+_FAILED = ("failed", "error", "out-of-memory")
+_MEANS_NOTHING = "not-applicable"
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What counting gave for one side."""
+
+    suite: Suite
+    cases: Mapping[str, Counted]
+    verdicts: Mapping[str, tuple[str, str]]
+
+
+def of_suites(base: Suite, head: Suite, keys: Sequence[str]) -> Iterator[Finding]:
+    """Cases that one side alone has, among those that were chosen, and modules that cannot be imported."""
+    for module, error in head.broken.items():
+        yield Finding(module, MODULE, Weight.BROKEN, f"cannot be imported in head: {error}")
+    for module, error in base.broken.items():
+        yield Finding(module, MODULE, Weight.NOTED, f"cannot be imported in base: {error}")
+    in_base, in_head = ({key for claim in side.claims.values() for key in claim.cases} for side in (base, head))
+    for key in keys:
+        if key not in in_head:
+            yield Finding(key, VANISHED, Weight.BROKEN, "head has no such case: what it watched is watched no more")
+        elif key not in in_base:
+            yield Finding(key, NEW, Weight.NOTED, "base has no such case: nothing to compare with")
+
+
+def of_cases(base: Counts, head: Counts) -> Iterator[Finding]:
+    """What the cases of both sides, and their claims' verdicts, differ in."""
+    for key, one in base.cases.items():
+        other = head.cases[key]
+        yield from _of_validity(key, one, other)
+        if one.is_ok and other.is_ok:
+            if is_same_workload(key, base.suite, head.suite):
+                costs = {*base.suite.claim_of(key).costs, *head.suite.claim_of(key).costs, *DISPATCHED}
+                yield from _of_counters(key, one.counters, other.counters, costs)
+            else:
+                told = "its claim's code changed: what it cost before says nothing of what it costs now"
+                yield Finding(key, WORKLOAD, Weight.UNDECIDED, told)
+    for key, other in head.cases.items():
+        if key not in base.cases and other.code in _FAILED:
+            yield Finding(key, FAILS, Weight.REGRESSION, f"is new, and fails: {other.code}: {other.reason}")
+    for claim_id, (outcome, _) in base.verdicts.items():
+        if claim_id in head.verdicts:
+            yield from _of_verdict(claim_id, outcome, *head.verdicts[claim_id])
+
+
+def comparable(base: Counts, head: Counts) -> list[str]:
+    """The cases whose times can be compared: timed, right on both sides, and of the same workload."""
+    return [
+        key
+        for key, one in base.cases.items()
+        if one.is_ok
+        and head.cases[key].is_ok
+        and head.suite.claim_of(key).is_timed
+        and is_same_workload(key, base.suite, head.suite)
+    ]
+
+
+def verdict_of(found: Sequence[Finding]) -> tuple[str, int]:
+    """The verdict and the exit status: the worst finding that is not accepted decides."""
+    weights = {finding.weight for finding in found if finding.blocks}
+    for weight, status in _STATUSES.items():
+        if weight in weights:
+            return weight.value, status
+    return "pass", 0
+
+
+def is_same_workload(key: str, base: Suite, head: Suite) -> bool:
+    """Whether a case does the same on both sides, as far as its claim's own code says."""
+    return base.claim_of(key).version == head.claim_of(key).version
+
+
+def _of_validity(key: str, one: Counted, other: Counted) -> Iterator[Finding]:
+    now = f"{other.code}: {other.reason}"
+    if other.code in _FAILED:
+        is_old = one.code in _FAILED
+        told = f"fails in both, so nothing watches it: {now}" if is_old else f"fails in head alone: {now}"
+        yield Finding(key, FAILS, Weight.BROKEN if is_old else Weight.REGRESSION, told)
+    elif one.code in _FAILED:
+        yield Finding(key, FAILS, Weight.BETTER, f"failed in base: {one.code}: {one.reason}")
+    elif other.code == _MEANS_NOTHING and one.is_ok:
+        yield Finding(key, VANISHED, Weight.BROKEN, f"no longer measured in head: {other.reason}")
+    elif one.code == _MEANS_NOTHING and other.is_ok:
+        yield Finding(key, NEW, Weight.NOTED, f"not measured in base: {one.reason}")
+
+
+def _of_counters(
+    key: str, one: Mapping[str, float], other: Mapping[str, float], costs: set[str]
+) -> Iterator[Finding]:
+    for name in dict.fromkeys([*one, *other]):
+        if name not in other:
+            weight = Weight.BROKEN if name in costs else Weight.NOTED
+            yield Finding(key, name, weight, "head no longer counts it")
+        elif name not in one:
+            yield Finding(key, name, Weight.NOTED, f"base does not count it; head has {other[name]:,.12g}")
+        elif one[name] != other[name]:
+            yield Finding(
+                key, name, _weight_of(one[name], other[name], name in costs), _step(one[name], other[name])
+            )
+
+
+def _weight_of(before: float, after: float, is_cost: bool) -> Weight:
+    if not is_cost:
+        return Weight.NOTED
+    return Weight.REGRESSION if after > before else Weight.BETTER
+
+
+def _step(before: float, after: float) -> str:
+    share = f" ({(after / before - 1) * 100:+.3g} %)" if before else ""
+    return f"{before:,.12g} -> {after:,.12g}{share}"
+
+
+def _of_verdict(claim_id: str, before: str, after: str, reason: str) -> Iterator[Finding]:
+    bad = (Outcome.DOES_NOT_HOLD.value, Outcome.INVALID.value)
+    if after in bad and before not in bad:
+        yield Finding(claim_id, VERDICT, Weight.REGRESSION, f"{before} -> {after}: {reason}")
+    elif before in bad and after not in bad:
+        yield Finding(claim_id, VERDICT, Weight.BETTER, f"{before} -> {after}")
+
+
+def of_times(judged: Mapping[str, Judged]) -> Iterator[Finding]:
+    """What the times say, one finding for each case that is not as fast as before."""
+    for key, each in judged.items():
+        if each.state is State.SLOWER:
+            yield Finding(key, TIME, Weight.REGRESSION, f"slower: {ratio_of(each)}")
+        elif each.state is State.FASTER:
+            yield Finding(key, TIME, Weight.BETTER, f"faster: {ratio_of(each)}")
+        elif each.state is State.UNDECIDED:
+            told = f"{ratio_of(each)} after {each.num_pairs} pairs"
+            yield Finding(key, TIME, Weight.UNDECIDED, "; ".join(filter(None, (told, each.reason))))
+        elif each.state is State.UNMEASURED:
+            yield Finding(key, TIME, Weight.UNDECIDED, f"not measured: {each.reason or 'no time was left for it'}")
+
+
+def ratio_of(judged: Judged) -> str:
+    """'1.10x [1.07, 1.13]', head over base."""
+    return judged.ratio.format(".3f", "x") if judged.ratio else "no ratio"

@@ -1,0 +1,59 @@
+"""A gate in Markdown, for a pull request's summary."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+from bench_utils.gate.findings import Finding, Weight
+from bench_utils.gate.told import Told
+from bench_utils.gate.view import commit_of, self_test_cells, summary, time_cells
+from bench_utils.history.report.markdown import plain
+
+_MARKS = {"pass": "\N{WHITE HEAVY CHECK MARK}", "regression": "\N{CROSS MARK}", "broken": "\N{CROSS MARK}"}
+_UNSURE = "\N{WHITE QUESTION MARK ORNAMENT}"
+
+
+def render(told: Told) -> str:
+    """The verdict first, then what blocks, what else differs, and all times folded away."""
+    return "\n".join(_self_test(told) if told.found.kind == "self-test" else _gate(told)) + "\n"
+
+
+def _gate(told: Told) -> Iterator[str]:
+    found = told.found
+    yield f"## {_MARKS.get(found.verdict, _UNSURE)} claims gate: {found.verdict}"
+    yield ""
+    run = f"{found.model} in {found.dtype} on {found.device}, {found.profile} profile"
+    yield plain(f"{commit_of(found.base)} to {commit_of(found.head)} on {found.machine.name}, {run}")
+    for weight in Weight:
+        yield from _findings(weight.value, [each for each in found.findings if each.weight is weight])
+    yield ""
+    yield from (f"- {plain(line)}" for line in summary(told))
+    if found.times:
+        yield from ("", f"<details><summary>{len(found.times)} times</summary>", "")
+        yield from _table(["case", f"head / base, {1 - 2 * told.level:.0%} interval", "pairs", "sees", ""])
+        yield from (_row([key, *time_cells(each)]) for key, each in found.times.items())
+        yield from ("", "</details>")
+
+
+def _findings(title: str, found: Sequence[Finding]) -> Iterator[str]:
+    if found:
+        yield from ("", f"### {title}", "", *_table(["case", "in", "", "accepted"]))
+        yield from (_row([each.key, each.what, each.told, each.accepted]) for each in found)
+
+
+def _self_test(told: Told) -> Iterator[str]:
+    found = told.found
+    busy = f", beside {found.num_neighbours} busy processes" if found.num_neighbours else ""
+    yield plain(f"{found.machine.name}: {len(found.min_effects)} cases, {len(found.pairs)} pairs{busy}")
+    yield ""
+    slowdowns = told.figures[0].seen if told.figures else []
+    yield from _table(["rule", "false alarms", *(f"sees {slower:.0%} slower" for slower in slowdowns)])
+    yield from (_row(self_test_cells(each)) for each in told.figures)
+
+
+def _table(columns: Iterable[str]) -> Iterator[str]:
+    names = list(columns)
+    yield _row(names)
+    yield "|" + " --- |" * len(names)
+
+
+def _row(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(map(plain, cells)) + " |"

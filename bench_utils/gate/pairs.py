@@ -1,0 +1,146 @@
+"""Pairs: both sides timed in fresh processes that live at the same time and take turns, in ABBA order.
+
+A machine that slows down for a second, or for an hour, slows both sides of a pair alike. What differs between two
+processes of the very same code (where memory came to lie) differs anew in every pair.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from bench_utils.gate.runner import Runner, WorkerDied
+from bench_utils.gate.sides import Side
+
+# Turns are short, so that a machine stays as it is for two of them, and many, so that a stall spoils one alone.
+_BURST_S, _NUM_TURNS, _SHORTEST_SAMPLE_S = 0.05, 4, 1e-2
+# Shorter runs find the caches full of the other side's data, and are warmed anew.
+_WARMED_S = 0.02
+# Longer ones have one run a turn, and at last one turn a pair; the next pair has it in the other order.
+_ALONE_S, _LONG_S = 0.2, 0.5
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What is timed: the process of a pair that runs it, and a wait added to every run, as a share of its time."""
+
+    name: str
+    process: int
+    slower_by: float = 0.0
+
+
+BASE, HEAD = Arm("base", 0), Arm("head", 1)
+
+
+@dataclass(frozen=True)
+class TimedCase:
+    """One case of one pair: samples in seconds per run by arm, or the reason that there are none."""
+
+    key: str
+    samples_s: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    reason: str = ""
+    duration_s: float = 0.0
+
+
+class _Failed(Exception):  # noqa: N818 - an answer, turned into the end of a case
+    pass
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How a case is sampled: the same work on every side, in every pair."""
+
+    num_runs: int
+    num_samples: int
+    num_warm: int
+    num_turns: int
+
+
+@dataclass
+class PairTaker:
+    """Takes one pair after the other; a pair's processes live for it alone.
+
+    `arms`: the order within a turn. Processes take turns in it, so that none finds its caches as it left them.
+    """
+
+    sides: Sequence[Side]
+    environ: Mapping[str, str]
+    arms: Sequence[Arm] = (BASE, HEAD)
+    _num_taken: int = 0
+    _plans: dict[str, _Plan] = field(default_factory=dict)
+
+    def take(self, keys: Iterable[str]) -> Iterator[TimedCase]:
+        """One pair of each case, as each is done. A case that ends a process costs only itself."""
+        left = list(keys)
+        while left:
+            with ExitStack() as stack:
+                runners = [stack.enter_context(Runner(side, self.environ)) for side in self.sides]
+                while left:
+                    key, began_s = left.pop(0), perf_counter()
+                    try:
+                        samples_s = self._case(runners, key)
+                    except WorkerDied as died:
+                        yield TimedCase(key, reason=str(died))
+                        break
+                    except _Failed as failed:
+                        yield TimedCase(key, reason=str(failed))
+                    else:
+                        yield TimedCase(key, samples_s, duration_s=perf_counter() - began_s)
+        self._num_taken += 1
+
+    def _case(self, runners: Sequence[Runner], key: str) -> dict[str, tuple[float, ...]]:
+        for runner in runners:  # at the same time: nothing is timed yet
+            runner.send("open", key=key)
+        answers = [runner.receive() for runner in runners]
+        try:
+            opened = [_demand(answer) for answer in answers]
+            if key not in self._plans:
+                self._plans[key] = _plan(runners[0], key, can_repeat=bool(opened[0]["can_repeat"]))
+            return self._bursts(runners, key, self._plans[key])
+        finally:
+            for runner, answer in zip(runners, answers, strict=True):
+                if answer["code"] == "ok":
+                    runner.ask("close", key=key)
+
+    def _bursts(self, runners: Sequence[Runner], key: str, plan: _Plan) -> dict[str, tuple[float, ...]]:
+        is_slowed = any(arm.slower_by for arm in self.arms)
+        usual_s = median(_burst(runners[BASE.process], key, plan)) if is_slowed else 0.0
+        samples_s: dict[str, tuple[float, ...]] = {arm.name: () for arm in self.arms}
+        for turn in range(plan.num_turns):
+            is_forward = (turn + self._num_taken) % 2 == 0
+            for arm in self.arms if is_forward else reversed(self.arms):
+                samples_s[arm.name] += _burst(runners[arm.process], key, plan, arm.slower_by * usual_s)
+        return samples_s
+
+
+def _plan(runner: Runner, key: str, *, can_repeat: bool) -> _Plan:
+    (run_s,) = _burst(runner, key, _Plan(num_runs=1, num_samples=1, num_warm=1, num_turns=1))
+    num_runs = max(1, math.ceil(_SHORTEST_SAMPLE_S / run_s)) if can_repeat else 1
+    fewest = 2 if run_s < _ALONE_S else 1
+    return _Plan(
+        num_runs=num_runs,
+        num_samples=max(fewest, math.ceil(_BURST_S / max(run_s * num_runs, _SHORTEST_SAMPLE_S))),
+        num_warm=int(run_s < _WARMED_S),
+        num_turns=1 if run_s > _LONG_S else _NUM_TURNS,
+    )
+
+
+def _burst(runner: Runner, key: str, plan: _Plan, extra_s: float = 0.0) -> tuple[float, ...]:
+    answer = runner.ask(
+        "burst",
+        key=key,
+        num_samples=plan.num_samples,
+        num_runs=plan.num_runs,
+        num_warm=plan.num_warm,
+        extra_s=extra_s,
+    )
+    return tuple(_demand(answer)["samples_s"])
+
+
+def _demand(answer: dict[str, Any]) -> dict[str, Any]:
+    if answer["code"] != "ok":
+        raise _Failed(f"{answer['code']}: {answer['reason']}")
+    return answer

@@ -1,0 +1,205 @@
+"""The rule: when pairs of times say that a case became slower, that it did not, or nothing. No process, no clock.
+
+Each pair gives a case one log ratio, head over base. What they say of the true one is Student's t: of seven ratios
+a bootstrap over pairs makes an interval that is a quarter to a third too narrow. Over all cases at once the flagged
+ones are held to a share of false ones (Benjamini and Hochberg, 1995), and then have to be slower again, in pairs
+taken anew.
+"""
+
+import math
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from statistics import fmean, quantiles, stdev
+from typing import Any
+
+from bench_utils.measure.statistics import Interval
+
+DEFAULT_MIN_EFFECT = 0.05
+# "Would have been seen" means nine times of ten.
+_POWER = 0.9
+
+
+class State(Enum):
+    """What the pairs of a case say."""
+
+    SLOWER = "slower"
+    SAME = "as fast"
+    FASTER = "faster"
+    UNDECIDED = "cannot tell"
+    UNMEASURED = "not measured"
+
+
+_DECIDED = (State.SLOWER, State.SAME, State.FASTER)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """When it looks at the pairs, and how often it may err over all these looks; a look costs its share of that."""
+
+    looks: tuple[int, ...] = (7, 10, 14, 20, 28)
+    error: float = 0.05
+
+    @property
+    def level(self) -> float:
+        """What one look may err, on either side."""
+        return self.error / len(self.looks)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A case: its ratio, head over base, with the interval that the rule goes by, and what it could have seen.
+
+    `sees`: the smallest slowdown, as a share, that these pairs would have flagged nine times of ten.
+    """
+
+    state: State
+    ratio: Interval | None = None
+    sees: float | None = None
+    num_pairs: int = 0
+    reason: str = ""
+
+
+def log_ratio(base_s: Sequence[float], head_s: Sequence[float]) -> float:
+    """What a pair says of a case. Others on a machine only ever add time: the lower quartile sees least of them."""
+    return math.log(_lower_quartile(head_s) / _lower_quartile(base_s))
+
+
+def _lower_quartile(samples: Sequence[float]) -> float:
+    return quantiles(samples, n=4, method="inclusive")[0] if len(samples) > 1 else samples[0]
+
+
+# Wants the next pair of these cases; is sent their log ratios, or None when time is up.
+Trial = Generator[tuple[str, ...], Mapping[str, float] | None, dict[str, Judged]]
+
+
+def trial(min_effects: Mapping[str, float], rule: Rule) -> Trial:
+    """Ask for pairs until every case is decided, confirm what became slower, and return what was found.
+
+    `min_effects`: for each case, the smallest slowdown that matters. A case that a pair has no ratio for is not
+    asked for again.
+    """
+    logs: dict[str, list[float]] = {key: [] for key in min_effects}
+    found: dict[str, Judged] = {}
+    open_keys, is_time_up = tuple(min_effects), False
+    for look in rule.looks:
+        open_keys, is_time_up = yield from _collect(logs, open_keys, look)
+        judged = judge(_estimates(logs, rule), min_effects, rule.level)
+        found = {**judged, **{key: each for key, each in found.items() if each.state in _DECIDED}}
+        open_keys = tuple(key for key in open_keys if found[key].state not in _DECIDED)
+        if is_time_up or not open_keys:
+            break
+    suspects = tuple(key for key, judged in found.items() if judged.state is State.SLOWER)
+    if suspects:
+        again: dict[str, list[float]] = {key: [] for key in suspects}
+        if not is_time_up:
+            yield from _collect(again, suspects, rule.looks[0])
+        confirmed = judge(_estimates(again, rule), {key: min_effects[key] for key in suspects}, rule.error)
+        found |= {key: _second_opinion(found[key], confirmed[key]) for key in suspects}
+    return found
+
+
+def _collect(
+    logs: Mapping[str, list[float]], keys: Iterable[str], num_pairs: int
+) -> Generator[tuple[str, ...], Mapping[str, float] | None, tuple[tuple[str, ...], bool]]:
+    """Pairs until there are so many; the cases that still answer, and whether time is up."""
+    wanted = tuple(keys)
+    while wanted and len(logs[wanted[0]]) < num_pairs:
+        pair = yield wanted
+        if pair is None:
+            return wanted, True
+        wanted = tuple(key for key in wanted if key in pair)
+        for key in wanted:
+            logs[key].append(pair[key])
+    return wanted, False
+
+
+def _estimates(logs: Mapping[str, Sequence[float]], rule: Rule) -> "dict[str, Estimate]":
+    """Of the cases with as many pairs as the first look wants."""
+    return {key: estimate(values) for key, values in logs.items() if len(values) >= rule.looks[0]}
+
+
+def _second_opinion(first: Judged, second: Judged) -> Judged:
+    if second.state in _DECIDED:
+        return second
+    reason = "slower at first, and the pairs taken to confirm it do not decide"
+    if second.state is State.UNMEASURED:
+        reason = "slower at first, and no time was left to confirm it"
+    return Judged(State.UNDECIDED, first.ratio, first.sees, first.num_pairs, reason)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A case's log ratio with its standard error, and the degrees of freedom that this error has."""
+
+    mean: float
+    error: float
+    freedom: int
+    num_pairs: int
+
+    def p_above(self, bound: float) -> float:
+        """How probable pairs like these are where the true ratio is `bound` at most."""
+        return float(_student().sf((self.mean - bound) / self.error, self.freedom))
+
+    def p_below(self, bound: float) -> float:
+        """The same where it is `bound` at least."""
+        return float(_student().cdf((self.mean - bound) / self.error, self.freedom))
+
+    def half_width(self, tail: float) -> float:
+        """From the mean to the end of the interval that leaves `tail` outside on a side."""
+        return float(_student().isf(tail, self.freedom)) * self.error
+
+
+def estimate(values: Sequence[float]) -> Estimate:
+    """What the log ratios of some pairs say."""
+    # Ratios that are all the same, as a fake clock has them, still leave a width.
+    spread = max(stdev(values), 1e-9)
+    return Estimate(fmean(values), spread / math.sqrt(len(values)), len(values) - 1, len(values))
+
+
+def judge(estimates: Mapping[str, Estimate], min_effects: Mapping[str, float], level: float) -> dict[str, Judged]:
+    """All cases at once, each by its own estimate; the rest of `min_effects` is unmeasured."""
+    bounds = {key: math.log1p(effect) for key, effect in min_effects.items()}
+    slower = _discoveries({key: each.p_above(bounds[key]) for key, each in estimates.items()}, level)
+    faster = _discoveries({key: each.p_below(-bounds[key]) for key, each in estimates.items()}, level)
+    found = {}
+    for key, bound in bounds.items():
+        each = estimates.get(key)
+        if each is None:
+            found[key] = Judged(State.UNMEASURED)
+            continue
+        state = State.UNDECIDED
+        if key in slower:
+            state = State.SLOWER
+        elif key in faster:
+            state = State.FASTER
+        elif each.p_below(bound) <= level:
+            state = State.SAME
+        found[key] = Judged(state, _ratio(each, level), _sees(each, bound, level / len(bounds)), each.num_pairs)
+    return found
+
+
+def _discoveries(p_values: Mapping[str, float], level: float) -> set[str]:
+    """Those of all cases that may be called different, with a share of false ones of `level` among them."""
+    from scipy.stats import false_discovery_control
+
+    if not p_values:
+        return set()
+    adjusted = false_discovery_control(list(p_values.values()), method="bh")
+    return {key for key, p in zip(p_values, adjusted, strict=True) if p <= level}
+
+
+def _ratio(each: Estimate, level: float) -> Interval:
+    width = each.half_width(level)
+    return Interval(*(math.exp(value) for value in (each.mean, each.mean - width, each.mean + width)))
+
+
+def _sees(each: Estimate, bound: float, tail: float) -> float:
+    """With as many pairs and as much noise; `tail`: where it is the only case that became slower."""
+    return math.expm1(bound + each.half_width(tail) + each.half_width(1 - _POWER))
+
+
+def _student() -> Any:
+    from scipy.stats import t  # slow to import, and not needed by most commands
+
+    return t

@@ -1,0 +1,73 @@
+"""What a gate tells, in whatever form: its record, and how far this machine's verdicts can be trusted."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench_utils.gate import record
+from bench_utils.gate.record import GateRecord
+from bench_utils.gate.rule import Rule
+from bench_utils.gate.self_test import Figures, Share, figures_of
+
+
+@dataclass(frozen=True)
+class Told:
+    """A gate's record, and the newest self-test of its machine with its figures, the gate's own rule first."""
+
+    found: GateRecord
+    path: str
+    level: float
+    test: GateRecord | None
+    figures: Sequence[Figures]
+
+    def as_json(self) -> dict[str, Any]:
+        """For scripts: all but the samples, which lie in the record."""
+        found = self.found
+        return {
+            "verdict": found.verdict,
+            "status": found.status,
+            "kind": found.kind,
+            "base": asdict(found.base),
+            "head": asdict(found.head),
+            "machine": found.machine.name,
+            "model": found.model,
+            "dtype": found.dtype,
+            "device": found.device,
+            "profile": found.profile,
+            "num_compared": found.num_compared,
+            "num_pairs": len(found.pairs),
+            "findings": [
+                {**asdict(each), "weight": each.weight.value, "blocks": each.blocks} for each in found.findings
+            ],
+            "times": {key: {**asdict(each), "state": each.state.value} for key, each in found.times.items()},
+            "self_test": [_figures(each) for each in self.figures],
+            "record": self.path,
+        }
+
+
+def told_of(found: GateRecord, path: Path | None, results: Path, rule: Rule) -> Told:
+    """The record with what is known of its machine."""
+    test = found if found.kind == "self-test" else next(record.self_tests(results, found.machine.id), None)
+    figures = figures_of(test, rule) if test and test.pairs else []
+    return Told(found, path.as_posix() if path else "", rule.level, test, figures)
+
+
+def _figures(each: Figures) -> dict[str, Any]:
+    return {
+        "rule": each.name,
+        "false_alarms": _share(each.alarms),
+        "undecided_runs": _share(each.undecided_runs),
+        "seen": {f"{slower:g}": _share(share) for slower, share in each.seen.items()},
+        "undecided": {f"{slower:g}": _share(share) for slower, share in each.undecided.items()},
+    }
+
+
+def _share(share: Share) -> dict[str, Any]:
+    interval = share.interval
+    return {
+        "num": share.num,
+        "out_of": share.out_of,
+        "low": interval.low if interval else None,
+        "high": interval.high if interval else None,
+    }

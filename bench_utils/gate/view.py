@@ -1,0 +1,150 @@
+"""A gate in a terminal: what blocks, what else differs, every time with its interval, and the verdict last."""
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from bench_utils.gate.acceptance import TRAILER
+from bench_utils.gate.findings import Finding, Weight
+from bench_utils.gate.record import GateRecord
+from bench_utils.gate.rule import Judged
+from bench_utils.gate.self_test import Figures, Share, noise
+from bench_utils.gate.told import Told
+from bench_utils.history.entries import SourceState
+
+_STYLES = {"pass": "bold green", "regression": "bold red", "broken": "bold red", "cannot tell": "bold yellow"}
+
+
+def show(told: Told, console: Console) -> None:
+    """All of it; what comes from a claim is plain text."""
+    console.print(_about(told.found))
+    if told.found.kind == "self-test":
+        console.print(_self_test(told))
+        console.print(_noise(told.found))
+    else:
+        for title, found in _groups(told.found.findings):
+            if found:
+                console.print(_findings(title, found))
+        if told.found.times:
+            console.print(_times(told))
+        console.print(Text("\n" + "\n".join(summary(told))), soft_wrap=True)
+        console.print(Text(f"verdict: {told.found.verdict}", style=_STYLES.get(told.found.verdict, "")))
+    if told.path:
+        console.print(Text(f"every sample: {told.path}"), soft_wrap=True)
+
+
+def summary(told: Told) -> Iterator[str]:
+    """Lines of what was compared, how to accept what blocks, and what the machine's self-test says."""
+    found = told.found
+    times = found.times.values()
+    yield f"{found.num_compared} cases compared, {len(found.times)} of them timed in {len(found.pairs)} pairs"
+    decided = [each.sees for each in times if each.sees is not None]
+    if decided:
+        best, worst = f"{min(decided):.0%}", f"{max(decided):.0%}"
+        yield f"a slowdown of {best} would have been seen in the steadiest of these cases, of {worst} in all"
+    blocking = next((finding for finding in found.findings if finding.blocks), None)
+    if blocking:
+        yield (
+            "where it is meant, a commit message of the same change accepts it with a line such as\n"
+            f"    {TRAILER}: {blocking.key} {blocking.what}: <why>"
+        )
+    yield from trust(told)
+
+
+def trust(told: Told) -> Iterator[str]:
+    """What the newest self-test of this machine says of verdicts like this one."""
+    if not told.figures or told.test is None:
+        yield "how far this machine's verdicts can be trusted is not known: run `claims gate --self-test`"
+        return
+    own = told.figures[0]
+    seen = ", ".join(f"{slower:.0%} slower in {share_of(share)}" for slower, share in own.seen.items())
+    yield f"this machine's self-test of {told.test.started_at}: false alarms in {share_of(own.alarms)}; sees {seen}"
+
+
+def share_of(share: Share) -> str:
+    """'3 of 40 [2 %, 20 %]'."""
+    interval = share.interval
+    within = f" [{interval.low:.0%}, {interval.high:.0%}]" if interval else ""
+    return f"{share.num} of {share.out_of}{within}"
+
+
+def commit_of(state: SourceState) -> str:
+    """A commit in short, and whether the tree differed from it."""
+    return (state.commit or "unknown")[:12] + (" and changes on top" if state.is_dirty else "")
+
+
+def _about(found: GateRecord) -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    rows = [("base", commit_of(found.base)), ("head", commit_of(found.head))]
+    if found.kind == "self-test":
+        busy = f", beside {found.num_neighbours} busy processes" if found.num_neighbours else ""
+        rows = [("revision", commit_of(found.head)), ("pairs", f"{len(found.pairs)}{busy}")]
+    rows.append(("machine", found.machine.name))
+    rows.append(("run", f"{found.model} in {found.dtype} on {found.device}, {found.profile} profile"))
+    for name, value in rows:
+        table.add_row(name, Text(value))
+    return table
+
+
+def _groups(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
+    for weight in Weight:
+        found = [finding for finding in findings if finding.weight is weight]
+        yield weight.value, [finding for finding in found if not finding.accepted]
+        yield f"{weight.value}, accepted", [finding for finding in found if finding.accepted]
+
+
+def _findings(title: str, found: Sequence[Finding]) -> Table:
+    table = Table(title=f"\n{title}", title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=False)
+    for finding in found:
+        told = f"{finding.told} (accepted: {finding.accepted})" if finding.accepted else finding.told
+        table.add_row(*map(Text, (finding.key, finding.what, told)))
+    return table
+
+
+def _times(told: Told) -> Table:
+    interval = f"head / base [{1 - 2 * told.level:.0%}]"
+    table = Table(title="\ntimes", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for column in ("case", interval, "pairs", "sees", ""):
+        table.add_column(column)
+    for key, each in told.found.times.items():
+        table.add_row(*map(Text, (key, *time_cells(each))))
+    return table
+
+
+def time_cells(judged: Judged) -> tuple[str, str, str, str]:
+    """The ratio with its interval, the number of pairs, what would have been seen, and the state in words."""
+    ratio = judged.ratio.format(".3f") if judged.ratio else "-"
+    sees = f"{judged.sees:+.0%}" if judged.sees is not None else "-"
+    return ratio, str(judged.num_pairs), sees, judged.state.value
+
+
+def _self_test(told: Told) -> Table:
+    table = Table(title="\non identical code, and one case made slower", title_justify="left", box=None)
+    slowdowns = list(told.figures[0].seen) if told.figures else []
+    table.add_column("")
+    table.add_column("false alarms")
+    for slower in slowdowns:
+        table.add_column(f"sees {slower:.0%}")
+    for each in told.figures:
+        table.add_row(*map(Text, self_test_cells(each)))
+    return table
+
+
+def self_test_cells(figures: Figures) -> list[str]:
+    """A rule's row: false alarms, and how often each slowdown is seen, or at least does not pass."""
+    cells = [figures.name, share_of(figures.alarms)]
+    for slower, seen in figures.seen.items():
+        unsure = figures.undecided[slower].num
+        cells.append(share_of(seen) + (f", {unsure} more cannot tell" if unsure else ""))
+    if figures.undecided_runs.num:
+        cells[1] += f", {figures.undecided_runs.num} runs cannot tell"
+    return cells
+
+
+def _noise(found: GateRecord) -> Table:
+    table = Table("case", "a pair of identical code differs by", title="\nnoise", title_justify="left", box=None)
+    for key, share in noise(found).items():
+        table.add_row(Text(key), f"{share:.1%}")
+    return table
