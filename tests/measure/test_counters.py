@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
+from torch.utils.flop_counter import FlopCounterMode
 
 from bench_utils.measure import counters
 from bench_utils.measure.counters import count
@@ -11,6 +12,19 @@ from bench_utils.measure.counters import count
 def test_a_matrix_product_is_counted_exactly():
     a, b = torch.ones(3, 5), torch.ones(5, 7)
     assert count(lambda: a @ b).macs == 3 * 5 * 7
+
+
+def test_products_inside_composite_operators_are_counted_as_torchs_own_counter_does():
+    rows, weight = torch.ones(2, 6, 8), torch.ones(8, 8)
+
+    def run():
+        hidden = torch.nn.functional.linear(rows, weight)
+        scores = torch.matmul(hidden, hidden.transpose(-1, -2)).softmax(-1)
+        return torch.einsum("bij,bjd->bid", scores, hidden)
+
+    with torch.inference_mode(), FlopCounterMode(display=False) as flops:
+        run()
+    assert 2 * count(run).macs == flops.get_total_flops() > 0
 
 
 def test_fused_attention_on_a_cpu_counts_what_the_unfused_one_does():
