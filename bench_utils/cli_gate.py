@@ -117,7 +117,7 @@ def _found(
     neighbours: int,
 ) -> "tuple[GateRecord, Path | None]":
     """One of the three: a self-test of one revision, two records, or two revisions."""
-    from bench_utils.gate import run
+    from bench_utils.gate import pool, run
     from bench_utils.gate.self_test import ARMS
 
     console = Console(stderr=True)
@@ -125,7 +125,7 @@ def _found(
     if num_asked != 1 or (self_test and head):
         raise ChoiceError("say what to judge: BASE [HEAD], or --records A.json B.json, or --self-test [REVISION]")
     if self_test:
-        return run.pool(base, options, neighbours, ARMS, console)
+        return pool.take(base, options, neighbours, ARMS, console)
     if records is not None:
         from bench_utils.gate import two_records
 

@@ -1,7 +1,8 @@
 """Counting: every case of both sides once, untimed. What is exact is compared exactly."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import TracebackType
 from typing import Any
 
 from bench_utils.gate.refusal import BROKEN, GateRefusal
@@ -58,64 +59,67 @@ class Counted:
         return self.code == "ok"
 
 
-def suite_of(side: Side, environ: Mapping[str, str]) -> Suite:
-    """What a side claims.
+class Counter:
+    """Counts the cases of one side in a process of its own, and in another one where a case ends that.
 
-    Raises:
-        GateRefusal: none of its claims can be imported.
+    A context manager. The process starts at once, so that two sides import their claims at the same time.
     """
-    try:
-        with Runner(side, environ) as runner:
-            told = runner.ask("describe")
-    except WorkerDied as died:
-        raise GateRefusal(f"{side.name}-not-importable", f"the claims of {side.name}: {died}", BROKEN) from died
-    claims = {each["id"]: _facts(each) for each in told["claims"]}
-    if not claims:
-        reasons = "; ".join(f"{module}: {error}" for module, error in told["broken"].items())
-        message = f"no claim of {side.name} can be imported: {reasons}"
-        raise GateRefusal(f"{side.name}-not-importable", message, BROKEN)
-    return Suite(claims, told["broken"], told["device"], told["dtype"])
+
+    def __init__(self, side: Side, environ: Mapping[str, str]) -> None:
+        self.side = side
+        self._environ = environ
+        self._runner = Runner(side, environ)
+
+    def suite(self) -> Suite:
+        """What the side claims.
+
+        Raises:
+            GateRefusal: none of its claims can be imported.
+        """
+        try:
+            told = self._runner.ask("describe")
+        except WorkerDied as died:
+            raise self._not_importable(str(died)) from died
+        claims = {each["id"]: _facts(each) for each in told["claims"]}
+        if not claims:
+            raise self._not_importable("; ".join(f"{module}: {error}" for module, error in told["broken"].items()))
+        return Suite(claims, told["broken"], told["device"], told["dtype"])
+
+    def count(
+        self, keys: Sequence[str], begin: Callable[[str], None], end: Callable[[str, Counted], None]
+    ) -> tuple[dict[str, Counted], dict[str, tuple[str, str]]]:
+        """Every case once, and then each claim's verdict (outcome, reason) over its cases.
+
+        A case that ends the process costs only itself, and the verdicts of claims that were counted before it.
+        """
+        counted: dict[str, Counted] = {}
+        for key in keys:
+            begin(key)
+            try:
+                counted[key] = Counted(**self._runner.ask("count", key=key))
+            except WorkerDied as died:
+                counted[key] = Counted("error", str(died))
+                self._runner.close()
+                self._runner = Runner(self.side, self._environ)
+            end(key, counted[key])
+        verdicts = {
+            claim_id: self._runner.ask("decide", claim_id=claim_id) for claim_id in map(claim_id_of, counted)
+        }
+        return counted, {claim_id: (each["outcome"], each["reason"]) for claim_id, each in verdicts.items()}
+
+    def _not_importable(self, reason: str) -> GateRefusal:
+        name = self.side.name
+        return GateRefusal(f"{name}-not-importable", f"no claim of {name} can be imported: {reason}", BROKEN)
+
+    def __enter__(self) -> "Counter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._runner.close()
 
 
 def _facts(told: Mapping[str, Any]) -> ClaimFacts:
     facts = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
     return ClaimFacts(**facts)  # type: ignore[arg-type]  # the worker's words are these fields
-
-
-def count(
-    side: Side,
-    keys: Sequence[str],
-    environ: Mapping[str, str],
-    begin: Callable[[str], None],
-    end: Callable[[str, Counted], None],
-) -> tuple[dict[str, Counted], dict[str, tuple[str, str]]]:
-    """Every case once, and then each claim's verdict (outcome, reason) over its cases.
-
-    A case that ends the process costs only itself, and its claim's verdict.
-    """
-    counted: dict[str, Counted] = {}
-    verdicts: dict[str, tuple[str, str]] = {}
-    left = list(keys)
-    while left:
-        with Runner(side, environ) as runner:
-            key = ""
-            try:
-                while left:
-                    key = left.pop(0)
-                    begin(key)
-                    counted[key] = Counted(**runner.ask("count", key=key))
-                    end(key, counted[key])
-                key = ""
-                verdicts |= _verdicts(runner, counted)
-            except WorkerDied as died:
-                if key:
-                    counted[key] = Counted("error", str(died))
-                    end(key, counted[key])
-    return counted, verdicts
-
-
-def _verdicts(runner: Runner, counted: Iterable[str]) -> dict[str, tuple[str, str]]:
-    told = {
-        claim_id: runner.ask("decide", claim_id=claim_id) for claim_id in {key.split("[", 1)[0] for key in counted}
-    }
-    return {claim_id: (each["outcome"], each["reason"]) for claim_id, each in told.items()}

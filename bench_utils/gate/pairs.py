@@ -98,7 +98,7 @@ class PairTaker:
         try:
             opened = [_demand(answer) for answer in answers]
             if key not in self._plans:
-                self._plans[key] = _plan(runners[0], key, can_repeat=bool(opened[0]["can_repeat"]))
+                self._plans[key] = _plan(runners, key, can_repeat=all(each["can_repeat"] for each in opened))
             return self._bursts(runners, key, self._plans[key])
         finally:
             for runner, answer in zip(runners, answers, strict=True):
@@ -116,8 +116,10 @@ class PairTaker:
         return samples_s
 
 
-def _plan(runner: Runner, key: str, *, can_repeat: bool) -> _Plan:
-    (run_s,) = _burst(runner, key, _Plan(num_runs=1, num_samples=1, num_warm=1, num_turns=1))
+def _plan(runners: Sequence[Runner], key: str, *, can_repeat: bool) -> _Plan:
+    """By the slowest side: a case that became a thousand times slower must not take a thousand times longer."""
+    once = _Plan(num_runs=1, num_samples=1, num_warm=1, num_turns=1)
+    run_s = max(_burst(runner, key, once)[0] for runner in runners)
     num_runs = max(1, math.ceil(_SHORTEST_SAMPLE_S / run_s)) if can_repeat else 1
     fewest = 2 if run_s < _ALONE_S else 1
     return _Plan(

@@ -1,0 +1,110 @@
+"""The stages that a gate and its self-test have in common, each with its progress."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from time import perf_counter
+
+from rich.console import Console
+
+from bench_utils.gate import acceptance, sides
+from bench_utils.gate.counting import Counted, Counter, Suite, claim_id_of
+from bench_utils.gate.findings import Counts
+from bench_utils.gate.options import Options
+from bench_utils.gate.pairs import PairTaker
+from bench_utils.gate.record import GateRecord, Kind
+from bench_utils.gate.refusal import UNDECIDED, GateRefusal
+from bench_utils.gate.repository import Repository, Revision
+from bench_utils.gate.rule import DEFAULT_MIN_EFFECT
+from bench_utils.gate.sides import Side
+from bench_utils.gate.timing import Timing
+from bench_utils.history.entries import machine_entry
+from bench_utils.history.records import now_utc
+from bench_utils.lab import open_lab
+from bench_utils.progress import CaseProgress, PairProgress, steps
+from bench_utils.settings import unknown_choice
+
+
+def build(source: Repository, revision: Revision, options: Options, folder: Path, console: Console) -> Side:
+    """A revision, built."""
+    with steps(console, f"building {revision.side} ({revision.told})"):
+        return sides.build(source, revision, options.claims, folder)
+
+
+def suites_of(counters: Sequence[Counter], console: Console) -> list[Suite]:
+    """What each side claims."""
+    with steps(console, "importing the claims"):
+        return [counter.suite() for counter in counters]
+
+
+def select(suites: Sequence[Suite], options: Options) -> list[str]:
+    """The chosen cases of either side; those of the first one first.
+
+    Raises:
+        GateRefusal: a pattern names none, or the sides have none of them in common.
+    """
+    first, second = ([key for claim in side.claims.values() for key in claim.cases] for side in suites)
+    every = list(dict.fromkeys([*first, *second]))
+    for pattern in options.select:
+        if not any(acceptance.names(pattern, key) for key in every):
+            unknown = unknown_choice("case", pattern, dict.fromkeys(map(claim_id_of, every)))
+            raise GateRefusal("unknown-case", f"{unknown} Or some of a claim's cases, as in 'A2[cached-*]'.")
+    chosen = [key for key in every if options.wants(key)]
+    if not {*first} & {*second} & {*chosen}:
+        raise GateRefusal("no-common-case", "base and head have none of these cases in common", UNDECIDED)
+    return chosen
+
+
+def count(counter: Counter, suite: Suite, keys: Sequence[str], console: Console) -> Counts:
+    """What cases cost, and whether they are right."""
+    name = counter.side.name
+    progress = CaseProgress(console, dict.fromkeys((f"{name} {key}" for key in keys), 0.0))
+    began_s = 0.0
+
+    def begin(key: str) -> None:
+        nonlocal began_s
+        began_s = perf_counter()
+        progress.begin(f"{name} {key}")
+
+    def end(key: str, counted: Counted) -> None:
+        progress.end(f"{name} {key}", counted.code, perf_counter() - began_s)
+
+    try:
+        return Counts(suite, *counter.count(keys, begin, end))
+    finally:
+        progress.close()
+
+
+def blank(kind: Kind, base: Revision, head: Revision, suite: Suite, options: Options) -> GateRecord:
+    """A record with nothing measured yet."""
+    with ExitStack() as stack:
+        machine = open_lab(options.settings, stack, with_passes=False, limits="none").machine
+    return GateRecord(
+        kind=kind,
+        started_at=now_utc(),
+        base=base.state,
+        head=head.state,
+        model=Path(options.settings.model).name,
+        profile=options.settings.profile,
+        device=suite.device,
+        dtype=suite.dtype,
+        machine=machine_entry(machine, options.settings.machine),
+    )
+
+
+def min_effect(suite: Suite, key: str, options: Options) -> float:
+    """The smallest slowdown of a case that matters: the user's, the claim's own, or the usual one."""
+    return options.min_effect or suite.claim_of(key).min_effect or DEFAULT_MIN_EFFECT
+
+
+@contextmanager
+def timing(
+    found: GateRecord, path: Path, taker: PairTaker, deadline_s: float, console: Console
+) -> Iterator[Timing]:
+    """Pairs, kept in the record at `path` as they come."""
+    progress = PairProgress(console)
+    try:
+        yield Timing(taker, found, deadline_s, progress, lambda: found.write(path))
+    finally:
+        progress.close()
+        found.write(path)

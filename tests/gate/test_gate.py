@@ -1,0 +1,122 @@
+"""The whole gate on a small project of its own: what blocks, what does not, and what it says."""
+
+import json
+
+import pytest
+
+COUNTED = ("--select", "T2", "--budget", "3")
+
+
+def test_nothing_differs_and_it_passes(project):
+    status, output, _ = project.gate("HEAD", "HEAD", *COUNTED)
+    assert status == 0
+    assert "2 cases compared" in output
+    assert "verdict: pass" in output
+    assert not project.left_behind
+
+
+def test_one_redundant_copy_is_caught_by_counting_without_a_single_timing(project):
+    project.edit("arithmetic/__init__.py", "return values @", "return values.clone() @")
+    project.commit("one more copy")
+    status, output, _ = project.gate("HEAD~1", *COUNTED)
+    assert status == 1
+    assert "T2[10]" in output
+    assert "dispatched_kernels  3 -> 4 (+33.3 %)" in output
+    assert "times" not in output
+    back = project.gate("HEAD", "HEAD~1", *COUNTED)
+    assert back[0] == 0
+    assert "better" in back[1], "the same step the other way is shown as an improvement"
+
+
+def test_a_change_that_is_meant_is_accepted_by_a_commit_of_the_same_change(project):
+    project.edit("arithmetic/__init__.py", "return values @", "return values.clone() @")
+    project.commit("one more copy\n\nClaims-accept: T2[*] dispatched_kernels: it is kept for the caller")
+    status, output, _ = project.gate("HEAD~1", *COUNTED)
+    assert status == 0
+    assert "accepted: it is kept for the caller" in output
+    assert "3 -> 4" in output, "what is accepted is still told"
+    project.edit("arithmetic/__init__.py", "values.clone()", "values.clone().clone()")
+    project.commit("and another one")
+    assert project.gate("HEAD~1", *COUNTED)[0] == 1, "an acceptance speaks of its own change alone"
+
+
+def test_a_claim_that_fails_in_head_alone_blocks(project):
+    project.edit("arithmetic/__init__.py", "return values @ torch.ones_like(values)", "return values.sum() + 1")
+    project.commit("wrong")
+    status, output, _ = project.gate("HEAD~1", *COUNTED)
+    assert status == 1
+    assert "fails in head alone: failed: 11.0 is not the total of 10 ones" in output
+
+
+def test_a_claim_that_fails_on_both_sides_is_a_broken_benchmark(project):
+    project.edit("arithmetic/__init__.py", "return values @ torch.ones_like(values)", "return values.sum() + 1")
+    project.commit("wrong")
+    status, output, _ = project.gate("HEAD", "HEAD", *COUNTED)
+    assert status == 3
+    assert "fails in both" in output
+
+
+def test_a_vanished_case_blocks_and_a_new_one_is_named(project):
+    project.edit("benchmarks/bench_bytes.py", "[[10, 20]]", "[[10, 20, 40]]")
+    project.commit("one case more")
+    forward = project.gate("HEAD~1", "HEAD", *COUNTED)
+    assert "base has no such case" in forward[1]
+    backward = project.gate("HEAD", "HEAD~1", *COUNTED)
+    assert backward[0] == 3
+    assert "T2[40]  vanished" in backward[1]
+
+
+def test_a_changed_workload_is_compared_with_nothing_and_does_not_pass_silently(project):
+    project.edit("benchmarks/bench_bytes.py", "torch.ones(num_values)", "torch.ones(num_values).clone()")
+    project.commit("the claim itself does more")
+    status, output, _ = project.gate("HEAD~1", *COUNTED)
+    assert status == 4
+    assert "its claim's code changed" in output
+    assert project.gate("HEAD~1", *COUNTED, "--cannot-tell", "pass")[0] == 0
+
+
+def test_the_working_tree_is_judged_where_it_is_named_and_stays_as_it_is(project):
+    project.edit("arithmetic/__init__.py", "return values @", "return values.clone() @")
+    project.write("arithmetic/new.py", "")
+    before = project.git("status", "--porcelain")
+    refused = project.gate("HEAD", *COUNTED)
+    assert refused[0] == 2
+    assert "dirty-tree" in refused[2]
+    assert "arithmetic/__init__.py" in refused[2]
+    assert project.gate("HEAD", ".", *COUNTED)[0] == 1
+    assert project.gate("HEAD", "HEAD", *COUNTED)[0] == 0, "a named revision is what was committed"
+    assert project.git("status", "--porcelain", "--", ".", ":(exclude)results") == before
+
+
+def test_a_slower_total_is_found_by_its_times_and_a_project_is_built_with_what_it_needs(tmp_path):
+    """With a real build of both sides: the wheel of each is what runs."""
+    from tests.gate.conftest import Project
+
+    project = Project(tmp_path / "project", tmp_path / "cache")
+    project.edit("arithmetic/__init__.py", "import torch\n", "import time\n\nimport torch\n")
+    project.edit("arithmetic/__init__.py", "    return", "    time.sleep(0.004)\n    return")
+    project.commit("slower, with the same counts")
+    status, output, errors = project.gate("HEAD~1", "--select", "T1[1000]", "--budget", "4")
+    assert status == 1, output + errors
+    assert "slower: " in output
+    assert "T1[1000]" in output
+    (record,) = (project.folder / "results").glob("*/gate/*-gate.json")
+    document = json.loads(record.read_text())
+    assert len(document["pairs"]) >= 14, "seven pairs, and seven more that confirm it"
+    assert document["status"] == 1
+    assert str(tmp_path) not in record.read_text()
+    assert not project.left_behind
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"), [("--json", '"verdict": "regression"'), ("--markdown", "| T2\\[10\\] |")]
+)
+def test_other_forms_for_scripts_and_for_a_pull_request(project, form, expected):
+    project.edit("arithmetic/__init__.py", "return values @", "return values.clone() @")
+    project.commit("one more copy")
+    status, output, errors = project.gate("HEAD~1", *COUNTED, form)
+    assert status == 1
+    assert expected in output
+    assert "building base" in errors, "progress is no part of the answer"
+    if form == "--json":
+        assert json.loads(output)["findings"][0]["blocks"] is True
