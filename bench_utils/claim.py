@@ -47,6 +47,9 @@ class Claim(ABC):
     # Exact counters that asv follows as series of their own, with their units; all of them costs.
     tracked: ClassVar[Mapping[str, str]] = {}
 
+    # The smallest slowdown, as a share, that `claims gate` is to call a regression.
+    min_effect: ClassVar[float] = 0.05
+
     params: ClassVar[list[list[Param]]] = []
     param_names: ClassVar[list[str]] = []
     timeout: ClassVar[float] = 900.0

@@ -117,13 +117,15 @@ def _found(
     neighbours: int,
 ) -> "tuple[GateRecord, Path | None]":
     """One of the three: a self-test of one revision, two records, or two revisions."""
-    from bench_utils.gate import pool, run
+    from bench_utils.gate import pool, record, run
     from bench_utils.gate.self_test import ARMS
 
     console = Console(stderr=True)
     num_asked = sum((self_test, records is not None, base is not None and not self_test))
     if num_asked != 1 or (self_test and head):
         raise ChoiceError("say what to judge: BASE [HEAD], or --records A.json B.json, or --self-test [REVISION]")
+    if self_test and base and Path(base).is_file():
+        return record.read(Path(base)), Path(base)  # an earlier one, to look at
     if self_test:
         return pool.take(base, options, neighbours, ARMS, console)
     if records is not None:

@@ -10,6 +10,8 @@ from pathlib import Path
 PROFILES = ("quick", "full")
 DTYPES = ("auto", "float64", "float32", "bfloat16", "float16")
 DEVICES = ("auto", "cpu", "cuda", "mps")
+# Folders of results that are no machine's: asv's history, and below each machine what the gate left.
+RESERVED = ("asv", "gate")
 # The user's own files, by the names of their options.
 FILES = ("trace", "corpus", "questions")
 
@@ -65,8 +67,8 @@ class Settings:
             raise ChoiceError(
                 f"machine name {self.machine!r} becomes a folder: use letters, digits, '-', '_' and '.'"
             )
-        if self.machine == "asv":
-            raise ChoiceError("machine name 'asv' is the folder of asv's own history: choose another")
+        if self.machine in RESERVED:
+            raise ChoiceError(f"machine name {self.machine!r} is a folder of other results: choose another")
         for name in FILES:
             if (path := getattr(self, name)) and not Path(path).is_file():
                 raise ChoiceError(f"there is no {name} file {path!r}")

@@ -36,7 +36,7 @@ def _is_words(node: ast.AST) -> bool:
     if isinstance(node, ast.FunctionDef):
         return node.name in ("verdict", "notes")
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-        return node.targets[0].id in ("title", "chapter", "stated")
+        return node.targets[0].id in ("title", "chapter", "stated", "min_effect")
     if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
         return isinstance(node.value.value, str)
     return False

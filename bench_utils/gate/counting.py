@@ -1,6 +1,6 @@
 """Counting: every case of both sides once, untimed. What is exact is compared exactly."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 from bench_utils.gate.refusal import BROKEN, GateRefusal
 from bench_utils.gate.runner import Runner, WorkerDied
 from bench_utils.gate.sides import Side
+from bench_utils.verdict import Outcome
 
 # What the gate itself counts of every case, beside the claim's own costs.
 DISPATCHED = ("dispatched_macs", "dispatched_kernels")
@@ -99,13 +100,22 @@ class Counter:
                 counted[key] = Counted(**self._runner.ask("count", key=key))
             except WorkerDied as died:
                 counted[key] = Counted("error", str(died))
-                self._runner.close()
-                self._runner = Runner(self.side, self._environ)
+                self._renew()
             end(key, counted[key])
-        verdicts = {
-            claim_id: self._runner.ask("decide", claim_id=claim_id) for claim_id in map(claim_id_of, counted)
-        }
-        return counted, {claim_id: (each["outcome"], each["reason"]) for claim_id, each in verdicts.items()}
+        return counted, dict(self._verdicts(counted))
+
+    def _verdicts(self, counted: Iterable[str]) -> Iterator[tuple[str, tuple[str, str]]]:
+        for claim_id in dict.fromkeys(map(claim_id_of, counted)):
+            try:
+                told = self._runner.ask("decide", claim_id=claim_id)
+            except WorkerDied as died:
+                told = {"outcome": Outcome.INVALID.value, "reason": str(died)}
+                self._renew()
+            yield claim_id, (told["outcome"], told["reason"])
+
+    def _renew(self) -> None:
+        self._runner.close()
+        self._runner = Runner(self.side, self._environ)
 
     def _not_importable(self, reason: str) -> GateRefusal:
         name = self.side.name

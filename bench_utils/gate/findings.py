@@ -76,6 +76,9 @@ def of_suites(base: Suite, head: Suite, keys: Sequence[str]) -> Iterator[Finding
 
 def of_cases(base: Counts, head: Counts) -> Iterator[Finding]:
     """What the cases of both sides, and their claims' verdicts, differ in."""
+    if not num_compared(base, head):
+        told = "no case ran on both sides, so nothing is known of this change"
+        yield Finding("*", "nothing", Weight.UNDECIDED, told)
     for key, one in base.cases.items():
         other = head.cases[key]
         yield from _of_validity(key, one, other)
@@ -92,6 +95,11 @@ def of_cases(base: Counts, head: Counts) -> Iterator[Finding]:
     for claim_id, (outcome, _) in base.verdicts.items():
         if claim_id in head.verdicts:
             yield from _of_verdict(claim_id, outcome, *head.verdicts[claim_id])
+
+
+def num_compared(base: Counts, head: Counts) -> int:
+    """How many cases ran on both sides."""
+    return sum(one.is_ok and head.cases[key].is_ok for key, one in base.cases.items())
 
 
 def comparable(base: Counts, head: Counts) -> list[str]:
@@ -142,7 +150,7 @@ def _of_counters(
             weight = Weight.BROKEN if name in costs else Weight.NOTED
             yield Finding(key, name, weight, "head no longer counts it")
         elif name not in one:
-            yield Finding(key, name, Weight.NOTED, f"base does not count it; head has {other[name]:,.12g}")
+            yield Finding(key, name, Weight.NOTED, f"base does not count it; head has {other[name]:,}")
         elif one[name] != other[name]:
             yield Finding(
                 key, name, _weight_of(one[name], other[name], name in costs), _step(one[name], other[name])
@@ -157,7 +165,7 @@ def _weight_of(before: float, after: float, is_cost: bool) -> Weight:
 
 def _step(before: float, after: float) -> str:
     share = f" ({(after / before - 1) * 100:+.3g} %)" if before else ""
-    return f"{before:,.12g} -> {after:,.12g}{share}"
+    return f"{before:,} -> {after:,}{share}"
 
 
 def _of_verdict(claim_id: str, before: str, after: str, reason: str) -> Iterator[Finding]:

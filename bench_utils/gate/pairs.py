@@ -35,12 +35,16 @@ class Arm:
 BASE, HEAD = Arm("base", 0), Arm("head", 1)
 
 
+# Of each turn, in the order that they were taken.
+Samples = tuple[tuple[float, ...], ...]
+
+
 @dataclass(frozen=True)
 class TimedCase:
-    """One case of one pair: samples in seconds per run by arm, or the reason that there are none."""
+    """One case of one pair: samples in seconds per run by arm and turn, or the reason that there are none."""
 
     key: str
-    samples_s: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    samples_s: Mapping[str, Samples] = field(default_factory=dict)
     reason: str = ""
     duration_s: float = 0.0
 
@@ -91,7 +95,7 @@ class PairTaker:
                         yield TimedCase(key, samples_s, duration_s=perf_counter() - began_s)
         self._num_taken += 1
 
-    def _case(self, runners: Sequence[Runner], key: str) -> dict[str, tuple[float, ...]]:
+    def _case(self, runners: Sequence[Runner], key: str) -> dict[str, Samples]:
         for runner in runners:  # at the same time: nothing is timed yet
             runner.send("open", key=key)
         answers = [runner.receive() for runner in runners]
@@ -105,14 +109,16 @@ class PairTaker:
                 if answer["code"] == "ok":
                     runner.ask("close", key=key)
 
-    def _bursts(self, runners: Sequence[Runner], key: str, plan: _Plan) -> dict[str, tuple[float, ...]]:
+    def _bursts(self, runners: Sequence[Runner], key: str, plan: _Plan) -> dict[str, Samples]:
         is_slowed = any(arm.slower_by for arm in self.arms)
         usual_s = median(_burst(runners[BASE.process], key, plan)) if is_slowed else 0.0
-        samples_s: dict[str, tuple[float, ...]] = {arm.name: () for arm in self.arms}
+        samples_s: dict[str, Samples] = {arm.name: () for arm in self.arms}
         for turn in range(plan.num_turns):
             is_forward = (turn + self._num_taken) % 2 == 0
+            taken: dict[str, tuple[float, ...]] = dict.fromkeys(samples_s, ())
             for arm in self.arms if is_forward else reversed(self.arms):
-                samples_s[arm.name] += _burst(runners[arm.process], key, plan, arm.slower_by * usual_s)
+                taken[arm.name] += _burst(runners[arm.process], key, plan, arm.slower_by * usual_s)
+            samples_s = {name: (*turns, taken[name]) for name, turns in samples_s.items()}
         return samples_s
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from bench_utils.cache import write_text
 from bench_utils.gate.findings import Finding
+from bench_utils.gate.pairs import Samples
 from bench_utils.gate.rule import Judged
 from bench_utils.history.entries import MachineEntry, SourceState
 from bench_utils.history.paths import without_paths
@@ -16,8 +17,8 @@ from bench_utils.history.schema import RecordError
 
 VERSION = 1
 Kind = Literal["gate", "self-test"]
-# By case, then by arm: samples in seconds per run.
-PairSamples = Mapping[str, Mapping[str, tuple[float, ...]]]
+# By case, then by arm: the samples of each turn in seconds per run.
+PairSamples = Mapping[str, Mapping[str, Samples]]
 
 
 @dataclass
@@ -40,7 +41,9 @@ class GateRecord:
     pairs: list[PairSamples] = field(default_factory=list)
     times: dict[str, Judged] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
+    # Cases of both sides that ran on both, and those that mean nothing here or fail.
     num_compared: int = 0
+    num_skipped: int = 0
     verdict: str = "interrupted"
     status: int | None = None
 
@@ -72,10 +75,10 @@ def read(path: Path) -> GateRecord:
 
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        if document.pop("schema_version", None) != VERSION:
+        if not isinstance(document, dict) or document.pop("schema_version", None) != VERSION:
             raise RecordError(f"{path.name} is no gate's record of version {VERSION}")
         record: GateRecord = _adapter().validate_json(json.dumps(document))
-    except (OSError, ValueError, AttributeError, ValidationError) as error:
+    except (OSError, ValueError, ValidationError) as error:
         raise RecordError(
             f"{path.name} is not a readable record of a gate: {str(error).splitlines()[0]}"
         ) from error

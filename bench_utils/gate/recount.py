@@ -44,7 +44,7 @@ def _counter(finding: Finding, first: tuple[Counts, Counts], again: tuple[Counts
     step, second = (_difference(finding, counts) for counts in (first, again))
     if step == second:
         return finding
-    told = f"not exact: {finding.told}, and counted again by {second:+,.12g}"
+    told = f"not exact: {finding.told}, and counted again by {second:+,}"
     is_worse_twice = finding.weight is Weight.REGRESSION and second > 0
     return replace(finding, weight=Weight.UNDECIDED if is_worse_twice else Weight.NOTED, told=told)
 

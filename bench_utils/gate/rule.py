@@ -1,21 +1,23 @@
 """The rule: when pairs of times say that a case became slower, that it did not, or nothing. No process, no clock.
 
-Each pair gives a case one log ratio, head over base. What they say of the true one is Student's t: of seven ratios
-a bootstrap over pairs makes an interval that is a quarter to a third too narrow. Over all cases at once the flagged
-ones are held to a share of false ones (Benjamini and Hochberg, 1995), and then have to be slower again, in pairs
-taken anew.
+Each pair gives a case one log ratio, head over base. What they say of the true one is Student's t on their trimmed
+mean: a pair that a stall spoiled does not count, and of so few ratios a bootstrap over pairs makes an interval that
+is a quarter to a third too narrow. Over all cases at once the flagged ones are held to a share of false ones
+(Benjamini and Hochberg, 1995), and then have to be slower again, in pairs taken anew.
 """
 
 import math
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from statistics import fmean, quantiles, stdev
+from statistics import median
 from typing import Any
 
 from bench_utils.measure.statistics import Interval
 
 DEFAULT_MIN_EFFECT = 0.05
+# Of every ten pairs the highest and the lowest ratio are left out; more, and the error would be underestimated.
+_TRIMMED = 0.1
 # "Would have been seen" means nine times of ten.
 _POWER = 0.9
 
@@ -60,13 +62,16 @@ class Judged:
     reason: str = ""
 
 
-def log_ratio(base_s: Sequence[float], head_s: Sequence[float]) -> float:
-    """What a pair says of a case. Others on a machine only ever add time: the lower quartile sees least of them."""
-    return math.log(_lower_quartile(head_s) / _lower_quartile(base_s))
+# The samples of each turn, in seconds per run.
+Turns = Sequence[Sequence[float]]
 
 
-def _lower_quartile(samples: Sequence[float]) -> float:
-    return quantiles(samples, n=4, method="inclusive")[0] if len(samples) > 1 else samples[0]
+def log_ratio(base: Turns, head: Turns) -> float:
+    """What a pair says of a case: the median of its turns, each of medians that lie a tenth of a second apart.
+
+    A machine that changes its speed between two turns, or stalls in one, spoils one of them.
+    """
+    return median(math.log(median(after) / median(before)) for before, after in zip(base, head, strict=True))
 
 
 # Wants the next pair of these cases; is sent their log ratios, or None when time is up.
@@ -151,10 +156,16 @@ class Estimate:
 
 
 def estimate(values: Sequence[float]) -> Estimate:
-    """What the log ratios of some pairs say."""
+    """What the log ratios of some pairs say: their trimmed mean, with Tukey and McLaughlin's error (1963)."""
+    import numpy as np
+
+    num, cut = len(values), int(_TRIMMED * len(values))
+    kept = np.sort(values)[cut : num - cut]
+    # s_w / ((1 - 2 g) sqrt(n)), with the deviation of the winsorized ratios; h - 1 degrees of freedom of h kept.
+    winsorized = float(np.clip(values, kept[0], kept[-1]).std(ddof=1))
     # Ratios that are all the same, as a fake clock has them, still leave a width.
-    spread = max(stdev(values), 1e-9)
-    return Estimate(fmean(values), spread / math.sqrt(len(values)), len(values) - 1, len(values))
+    error = max(winsorized, 1e-9) * math.sqrt(num) / len(kept)
+    return Estimate(float(kept.mean()), error, len(kept) - 1, num)
 
 
 def judge(estimates: Mapping[str, Estimate], min_effects: Mapping[str, float], level: float) -> dict[str, Judged]:

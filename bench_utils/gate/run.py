@@ -39,7 +39,8 @@ def gate(base: str, head: str | None, options: Options, console: Console) -> tup
             counts = _count_both(counters, suites, keys, console)
         found.findings = list(findings.of_suites(suites[0], suites[1], keys))
         found.findings += _recounted(built, counts, options, console)
-        found.num_compared = sum(one.is_ok and counts[1].cases[key].is_ok for key, one in counts[0].cases.items())
+        found.num_compared = findings.num_compared(*counts)
+        found.num_skipped = len(counts[0].cases) - found.num_compared
         timed = findings.comparable(*counts)
         found.min_effects = {key: stages.min_effect(suites[1], key, options) for key in timed}
         with stages.timing(found, path, PairTaker(built, options.environ), deadline_s, console) as timing:

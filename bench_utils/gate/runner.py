@@ -32,14 +32,14 @@ class Runner:
         self._process = subprocess.Popen(
             [side.python, "-P", worker.__file__, side.folder],
             cwd=side.folder.parent,
-            env={**kept, "PYTHONDONTWRITEBYTECODE": "1", **environ},
+            env={**kept, **environ},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
             encoding="utf-8",
         )
-        self._is_ready = False
+        self._is_ready = self._took_too_long = False
 
     def ask(self, request: str, **arguments: Any) -> dict[str, Any]:
         """One request and its answer."""
@@ -70,7 +70,7 @@ class Runner:
             WorkerDied: there will be none.
         """
         assert self._process.stdout is not None
-        alarm = threading.Timer(TIMEOUT_S, self._process.kill)
+        alarm = threading.Timer(TIMEOUT_S, self._end_for_taking_too_long)
         alarm.start()
         try:
             line = self._process.stdout.readline()
@@ -89,8 +89,14 @@ class Runner:
         except OSError as error:
             raise WorkerDied(self._last_words()) from error
 
+    def _end_for_taking_too_long(self) -> None:
+        self._took_too_long = True
+        self._process.kill()
+
     def _last_words(self) -> str:
         status = self._process.wait()
+        if self._took_too_long:
+            return f"it took more than {TIMEOUT_S:.0f} s"
         self._errors.seek(0)
         words = self._errors.read().decode("utf-8", "replace").strip()[-_LAST_WORDS:]
         return f"its process ended with status {status}" + (f": {words.splitlines()[-1]}" if words else "")

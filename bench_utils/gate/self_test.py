@@ -7,10 +7,10 @@ no other play of the same question used, beside the rules of two other tools on 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
-from bench_utils.gate.pairs import BASE, HEAD, Arm
+from bench_utils.gate.pairs import BASE, HEAD, Arm, Samples
 from bench_utils.gate.record import GateRecord, PairSamples
 from bench_utils.gate.rule import Judged, Rule, State, log_ratio, trial
 from bench_utils.measure import statistics
@@ -98,7 +98,7 @@ def _plays(pool: Sequence[PairSamples], arms: Arms, min_effects: Mapping[str, fl
             yield {key: each.state for key, each in judged.items()}
 
 
-def _log(samples_s: Mapping[str, tuple[float, ...]], arm: str) -> float:
+def _log(samples_s: Mapping[str, Samples], arm: str) -> float:
     return log_ratio(samples_s[BASE.name], samples_s[arm])
 
 
@@ -110,7 +110,7 @@ def _asv(pool: Sequence[PairSamples], arms: Arms) -> Iterator[Play]:
     for first, second in zip(pool[::2], pool[1::2], strict=False):
         play = {}
         for key, arm in arms.items():
-            base, head = ([*first[key][name], *second[key][name]] for name in (BASE.name, arm))
+            base, head = ([*_flat(first[key][name]), *_flat(second[key][name])] for name in (BASE.name, arm))
             (low, low_stats), (high, high_stats) = (compute_stats(side, 1) for side in (base, head))
             is_worse = _is_result_better(low, high, (low_stats, base), (high_stats, head), _FACTOR)
             play[key] = State.SLOWER if is_worse else State.SAME
@@ -125,9 +125,13 @@ def _compare_fail(pool: Sequence[PairSamples], arms: Arms) -> Iterator[Play]:
     for pair in pool:
         play = {}
         for key, arm in arms.items():
-            base, head = ({"mean": math.fsum(pair[key][name]) / len(pair[key][name])} for name in (BASE.name, arm))
+            base, head = ({"mean": fmean(_flat(pair[key][name]))} for name in (BASE.name, arm))
             play[key] = State.SLOWER if check.fails(head, base) else State.SAME
         yield play
+
+
+def _flat(turns: Samples) -> list[float]:
+    return [seconds for turn in turns for seconds in turn]
 
 
 def noise(record: GateRecord) -> dict[str, float]:

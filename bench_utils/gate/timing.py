@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from bench_utils.gate.pairs import BASE, HEAD, PairTaker
-from bench_utils.gate.record import GateRecord
+from bench_utils.gate.record import GateRecord, PairSamples
 from bench_utils.gate.rule import Judged, Rule, State, log_ratio, trial
 from bench_utils.progress import PairProgress
 
@@ -49,7 +49,7 @@ class Timing:
         pair = self.take(affordable)
         return {key: log_ratio(arms[BASE.name], arms[HEAD.name]) for key, arms in pair.items()}
 
-    def take(self, keys: tuple[str, ...]) -> Mapping[str, Mapping[str, tuple[float, ...]]]:
+    def take(self, keys: tuple[str, ...]) -> PairSamples:
         """One more pair of these cases, kept in the record."""
         self.progress.begin(len(self.record.pairs) + 1, self.deadline_s - monotonic(), len(keys))
         began_s = monotonic()

@@ -36,6 +36,7 @@ class Told:
             "device": found.device,
             "profile": found.profile,
             "num_compared": found.num_compared,
+            "num_skipped": found.num_skipped,
             "num_pairs": len(found.pairs),
             "findings": [
                 {**asdict(each), "weight": each.weight.value, "blocks": each.blocks} for each in found.findings

@@ -16,7 +16,7 @@ from bench_utils.gate.counting import ClaimFacts, Counted, Suite
 from bench_utils.gate.findings import VERDICT, Counts, Finding, Weight
 from bench_utils.gate.options import Options
 from bench_utils.gate.record import GateRecord
-from bench_utils.gate.refusal import GateRefusal
+from bench_utils.gate.refusal import UNDECIDED, GateRefusal
 from bench_utils.gate.rule import DEFAULT_MIN_EFFECT, Estimate, Judged, Rule, judge
 from bench_utils.history import records
 from bench_utils.history.compare import compare
@@ -60,7 +60,8 @@ def hold(base: RunRecord, head: RunRecord, costs: Mapping[str, Sequence[str]], o
         device=head.placement.device,
         dtype=head.placement.dtype,
         machine=head.machine,
-        num_compared=len(one.cases),
+        num_compared=findings.num_compared(one, other),
+        num_skipped=len(one.cases) - findings.num_compared(one, other),
     )
     both = [side.cases for side in (base, head)]
     timed = [key for key in findings.comparable(one, other) if all(cases[key].samples_s for cases in both)]
@@ -78,6 +79,8 @@ def _chosen(found: RunRecord, options: Options) -> RunRecord:
 
 
 def _demand_alike(base: RunRecord, head: RunRecord) -> None:
+    if not base.cases or not head.cases:
+        raise GateRefusal("no-common-case", "there is no such case in one of the records", UNDECIDED)
     unlike = [f"{name}: {one} against {other}" for name, one, other in _conditions(base, head) if one != other]
     unlike += compare(base, head).unlike
     for name, one, other in (("base", base, head), ("head", head, base)):

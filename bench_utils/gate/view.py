@@ -39,7 +39,9 @@ def summary(told: Told) -> Iterator[str]:
     """Lines of what was compared, how to accept what blocks, and what the machine's self-test says."""
     found = told.found
     times = found.times.values()
-    yield f"{found.num_compared} cases compared, {len(found.times)} of them timed in {len(found.pairs)} pairs"
+    timed = f"{len(found.times)} of them timed" + (f" in {len(found.pairs)} pairs" if found.pairs else "")
+    skipped = f"; {found.num_skipped} more mean nothing here or fail" if found.num_skipped else ""
+    yield f"{found.num_compared} cases compared, {timed}{skipped}"
     decided = [each.sees for each in times if each.sees is not None]
     if decided:
         best, worst = f"{min(decided):.0%}", f"{max(decided):.0%}"

@@ -8,6 +8,7 @@ from typing import Any
 from bench_utils.history import records
 from bench_utils.history.entries import RunRecord
 from bench_utils.history.schema import RecordError
+from bench_utils.settings import RESERVED
 
 _NEARLY_ALL = 0.9
 
@@ -139,5 +140,5 @@ def _is_schema(path: Path) -> bool:
 
 
 def _all(results: Path) -> Iterator[Path]:
-    """Every machine's records; asv keeps a folder of its own beside them."""
-    return (path for path in sorted(results.glob("*/*.json")) if path.parent.name != "asv")
+    """Every machine's records; asv and the gate keep folders of their own beside them."""
+    return (path for path in sorted(results.glob("*/*.json")) if path.parent.name not in RESERVED)

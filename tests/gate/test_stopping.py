@@ -1,0 +1,48 @@
+"""A gate that is stopped: what was measured stays, and nothing else does."""
+
+import json
+import signal
+import sys
+import time
+
+import pytest
+
+SLOW = ("HEAD", "HEAD", "--select", "T1", "--budget", "5")
+
+
+def read_until(process, words):
+    """Read the progress until a line has these words."""
+    for line in process.stderr:
+        if words in line:
+            return
+    pytest.fail(f"no line with {words!r}: {process.stdout.read()}")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_an_interrupt_keeps_the_pairs_and_removes_the_rest(project, name):
+    process = project.start(*SLOW)
+    read_until(process, "pair 3")
+    process.send_signal(getattr(signal, name))
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130, output + errors
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
+    (path,) = (project.folder / "results").glob("*/gate/*-gate.json")
+    record = json.loads(path.read_text())
+    assert len(record["pairs"]) >= 2
+    assert record["verdict"] == "interrupted"
+    assert not project.left_behind
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
+@pytest.mark.parametrize("words", ["building head", "importing", "pair 2"])
+def test_a_kill_at_any_stage_does_not_stop_the_next_gate_which_cleans_up(project, words):
+    process = project.start(*SLOW)
+    read_until(process, words)
+    process.kill()
+    process.communicate()
+    time.sleep(0.2)  # its children end by themselves
+    status, output, errors = project.gate("HEAD", "HEAD", "--select", "T2", "--budget", "3")
+    assert status == 0, output + errors
+    assert not project.left_behind
