@@ -57,6 +57,9 @@ def gate(
         bool, typer.Option("--self-test", help="How often it cries wolf here, and how small a slowdown it sees.")
     ] = False,
     neighbours: Annotated[int, typer.Option(min=0, help="Busy processes beside the self-test.")] = 0,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="More pairs for the newest self-test like this.")
+    ] = False,
     model: Annotated[str | None, typer.Option(help="As --claims-model.")] = None,
     device: Annotated[str | None, typer.Option(help="As --claims-device.")] = None,
     dtype: Annotated[str | None, typer.Option(help="As --claims-dtype.")] = None,
@@ -93,7 +96,9 @@ def gate(
                 accepted=_accepted(accept or ()),
                 results=results,
             )
-            found, path = _found(base, head, records, options, self_test=self_test, neighbours=neighbours)
+            found, path = _found(
+                base, head, records, options, self_test=self_test, neighbours=neighbours, resume=resume
+            )
     except GateRefusal as refusal:
         if as_json:
             typer.echo(json.dumps({"error": refusal.code, "message": str(refusal), "status": refusal.status}))
@@ -115,6 +120,7 @@ def _found(
     *,
     self_test: bool,
     neighbours: int,
+    resume: bool,
 ) -> "tuple[GateRecord, Path | None]":
     """One of the three: a self-test of one revision, two records, or two revisions."""
     from bench_utils.gate import pool, record, run
@@ -127,7 +133,7 @@ def _found(
     if self_test and base and Path(base).is_file():
         return record.read(Path(base)), Path(base)  # an earlier one, to look at
     if self_test:
-        return pool.take(base, options, neighbours, ARMS, console)
+        return pool.take(base, options, ARMS, console, neighbours, resume=resume)
     if records is not None:
         from bench_utils.gate import two_records
 

@@ -15,9 +15,9 @@ from bench_utils.gate.refusal import UNDECIDED, GateRefusal
 
 
 def take(
-    head: str | None, options: Options, num_neighbours: int, arms: Sequence[Arm], console: Console
+    head: str | None, options: Options, arms: Sequence[Arm], console: Console, num_neighbours: int, *, resume: bool
 ) -> tuple[GateRecord, Path]:
-    """As many pairs as the budget has time for.
+    """As many pairs as the budget has time for, or so many more where an earlier self-test like this goes on.
 
     Raises:
         GateRefusal: nothing can be measured, and why.
@@ -31,15 +31,16 @@ def take(
         with Counter(side, options.environ) as counter:
             (suite,) = stages.suites_of([counter], console)
             keys = [key for key in stages.select([suite, suite], options) if suite.claim_of(key).is_timed]
-            found = stages.blank("self-test", revision, revision, suite, options)
-            found.num_neighbours = num_neighbours
-            found.slower_by = {arm.name: arm.slower_by for arm in arms if arm.slower_by}
-            path = record.path_for(options.results, found)
-            found.write(path)
             cases = stages.count(counter, suite, keys, console).cases
+        found = stages.blank("self-test", revision, revision, suite, options)
+        found.num_neighbours = num_neighbours
+        found.slower_by = {arm.name: arm.slower_by for arm in arms if arm.slower_by}
         found.min_effects = {key: stages.min_effect(suite, key, options) for key in keys if cases[key].is_ok}
         if not found.min_effects:
             raise GateRefusal("no-common-case", "none of the chosen cases is timed here", UNDECIDED)
+        path = record.path_for(options.results, found)
+        if resume:
+            path, found = _earlier(found, options.results)
         taker = PairTaker([side, side], options.environ, arms)
         with stages.timing(found, path, taker, deadline_s, console) as timing, sides.neighbours(num_neighbours):
             while timing.has_time_for_another():
@@ -47,3 +48,21 @@ def take(
         found.verdict, found.status = "measured", 0
         found.write(path)
     return found, path
+
+
+def _earlier(like: GateRecord, results: Path) -> tuple[Path, GateRecord]:
+    """The newest self-test of the same code, cases and conditions.
+
+    Raises:
+        GateRefusal: there is none.
+    """
+    for path, found in record.self_tests(results, like.machine.id):
+        if _conditions(found) == _conditions(like):
+            return path, found
+    message = "no self-test of this commit, these cases and these conditions is there to go on with"
+    raise GateRefusal("nothing-to-resume", message)
+
+
+def _conditions(of: GateRecord) -> tuple[object, ...]:
+    conditions = (of.head, of.model, of.profile, of.device, of.dtype, of.num_neighbours, dict(of.slower_by))
+    return (*conditions, of.min_effects, of.machine.num_threads, dict(of.machine.versions))

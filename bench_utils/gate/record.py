@@ -85,7 +85,7 @@ def read(path: Path) -> GateRecord:
     return record
 
 
-def self_tests(results: Path, machine_id: str) -> Iterator[GateRecord]:
+def self_tests(results: Path, machine_id: str) -> Iterator[tuple[Path, GateRecord]]:
     """The self-tests of a machine that can be read, newest first."""
     for path in sorted(results.glob("*/gate/*-self-test.json"), key=lambda path: path.name, reverse=True):
         try:
@@ -93,7 +93,7 @@ def self_tests(results: Path, machine_id: str) -> Iterator[GateRecord]:
         except RecordError:
             continue
         if record.machine.id == machine_id and record.pairs:
-            yield record
+            yield path, record
 
 
 @functools.cache

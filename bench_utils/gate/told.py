@@ -49,7 +49,8 @@ class Told:
 
 def told_of(found: GateRecord, path: Path | None, results: Path, rule: Rule) -> Told:
     """The record with what is known of its machine."""
-    test = found if found.kind == "self-test" else next(record.self_tests(results, found.machine.id), None)
+    earlier = (test for _, test in record.self_tests(results, found.machine.id))
+    test = found if found.kind == "self-test" else next(earlier, None)
     figures = figures_of(test, rule) if test and test.pairs else []
     return Told(found, path.as_posix() if path else "", rule.level, test, figures)
 
