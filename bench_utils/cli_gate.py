@@ -4,6 +4,7 @@ import json
 import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,7 +40,7 @@ def gate(
         list[str] | None,
         typer.Option(help="A claim (A2) or cases ('A2[cached-*]'); may be repeated. [default: all]"),
     ] = None,
-    budget: Annotated[float, typer.Option(min=0.1, help="Minutes that it may take in all.")] = 20.0,
+    budget: Annotated[float, typer.Option(min=0.1, help="Minutes; what is counted is counted in any case.")] = 20.0,
     min_effect: Annotated[
         float | None,
         typer.Option(min=0.1, max=1000, help="Percent slower that matters. [default: the claim's own, else 5]"),
@@ -79,6 +80,7 @@ def gate(
 
     Example: claims gate main --select A2 --select B2
     """
+    from bench_utils.gate import markdown as in_markdown
     from bench_utils.gate.options import Options
     from bench_utils.gate.refusal import GateRefusal
 
@@ -102,14 +104,19 @@ def gate(
     except GateRefusal as refusal:
         if as_json:
             typer.echo(json.dumps({"error": refusal.code, "message": str(refusal), "status": refusal.status}))
+        if markdown:
+            typer.echo(in_markdown.refusal(refusal.code, str(refusal)), nl=False)
         typer.echo(f"claims gate: {refusal} ({refusal.code})", err=True)
-        raise typer.Exit(refusal.status) from refusal
+        raise typer.Exit(_status(refusal.status, cannot_tell)) from refusal
     except KeyboardInterrupt:
-        typer.echo("claims gate: interrupted; the pairs measured so far lie in results/<machine>/gate/", err=True)
+        typer.echo("claims gate: interrupted; pairs that were measured lie in results/<machine>/gate/", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     _tell(found, path, options, as_json=as_json, markdown=markdown)
-    is_forgiven = found.status == UNDECIDED and cannot_tell is CannotTell.PASS
-    raise typer.Exit(0 if is_forgiven else found.status or 0)
+    raise typer.Exit(_status(found.status or 0, cannot_tell))
+
+
+def _status(status: int, cannot_tell: CannotTell) -> int:
+    return 0 if status == UNDECIDED and cannot_tell is CannotTell.PASS else status
 
 
 def _found(
@@ -124,16 +131,17 @@ def _found(
 ) -> "tuple[GateRecord, Path | None]":
     """One of the three: a self-test of one revision, two records, or two revisions."""
     from bench_utils.gate import pool, record, run
-    from bench_utils.gate.self_test import ARMS
+    from bench_utils.gate.self_test import figures_of
 
     console = Console(stderr=True)
     num_asked = sum((self_test, records is not None, base is not None and not self_test))
     if num_asked != 1 or (self_test and head):
         raise ChoiceError("say what to judge: BASE [HEAD], or --records A.json B.json, or --self-test [REVISION]")
     if self_test and base and Path(base).is_file():
-        return record.read(Path(base)), Path(base)  # an earlier one, to look at
+        found = record.read(Path(base))  # an earlier one, to look at
+        return replace(found, figures=figures_of(found, options.rule)), Path(base)
     if self_test:
-        return pool.take(base, options, ARMS, console, neighbours, resume=resume)
+        return pool.take(base, options, console, neighbours, resume=resume)
     if records is not None:
         from bench_utils.gate import two_records
 

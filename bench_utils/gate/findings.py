@@ -48,7 +48,6 @@ TIME, FAILS, VERDICT, WORKLOAD, VANISHED, NEW, MODULE = (
     "module",
 )
 _FAILED = ("failed", "error", "out-of-memory")
-_MEANS_NOTHING = "not-applicable"
 
 
 @dataclass(frozen=True)
@@ -90,11 +89,16 @@ def of_cases(base: Counts, head: Counts) -> Iterator[Finding]:
                 told = "its claim's code changed: what it cost before says nothing of what it costs now"
                 yield Finding(key, WORKLOAD, Weight.UNDECIDED, told)
     for key, other in head.cases.items():
-        if key not in base.cases and other.code in _FAILED:
+        if key not in base.cases and has_failed(other):
             yield Finding(key, FAILS, Weight.REGRESSION, f"is new, and fails: {other.code}: {other.reason}")
     for claim_id, (outcome, _) in base.verdicts.items():
         if claim_id in head.verdicts:
             yield from _of_verdict(claim_id, outcome, *head.verdicts[claim_id])
+
+
+def has_failed(counted: Counted) -> bool:
+    """Whether an assert, or anything else, failed in a case."""
+    return counted.code in _FAILED
 
 
 def num_compared(base: Counts, head: Counts) -> int:
@@ -129,17 +133,17 @@ def is_same_workload(key: str, base: Suite, head: Suite) -> bool:
 
 
 def _of_validity(key: str, one: Counted, other: Counted) -> Iterator[Finding]:
-    now = f"{other.code}: {other.reason}"
-    if other.code in _FAILED:
-        is_old = one.code in _FAILED
+    before, now = (f"{side.code}: {side.reason}" for side in (one, other))
+    if has_failed(other):
+        is_old = has_failed(one)
         told = f"fails in both, so nothing watches it: {now}" if is_old else f"fails in head alone: {now}"
         yield Finding(key, FAILS, Weight.BROKEN if is_old else Weight.REGRESSION, told)
-    elif one.code in _FAILED:
-        yield Finding(key, FAILS, Weight.BETTER, f"failed in base: {one.code}: {one.reason}")
-    elif other.code == _MEANS_NOTHING and one.is_ok:
-        yield Finding(key, VANISHED, Weight.BROKEN, f"no longer measured in head: {other.reason}")
-    elif one.code == _MEANS_NOTHING and other.is_ok:
-        yield Finding(key, NEW, Weight.NOTED, f"not measured in base: {one.reason}")
+    elif not other.is_ok and one.code != other.code:
+        yield Finding(key, VANISHED, Weight.BROKEN, f"no longer measured in head ({now}; in base {one.code})")
+    elif has_failed(one):
+        yield Finding(key, FAILS, Weight.BETTER, f"failed in base: {before}")
+    elif other.is_ok and not one.is_ok:
+        yield Finding(key, NEW, Weight.NOTED, f"not measured in base: {before}")
 
 
 def _of_counters(
@@ -174,22 +178,21 @@ def _of_verdict(claim_id: str, before: str, after: str, reason: str) -> Iterator
         yield Finding(claim_id, VERDICT, Weight.REGRESSION, f"{before} -> {after}: {reason}")
     elif before in bad and after not in bad:
         yield Finding(claim_id, VERDICT, Weight.BETTER, f"{before} -> {after}")
+    elif before != after:
+        yield Finding(claim_id, VERDICT, Weight.NOTED, f"{before} -> {after}: {reason}")
 
 
 def of_times(judged: Mapping[str, Judged]) -> Iterator[Finding]:
-    """What the times say, one finding for each case that is not as fast as before."""
+    """What the times say, one finding for each case that is not simply as fast as before."""
     for key, each in judged.items():
+        told = "; ".join(filter(None, (each.ratio_text, each.reason)))
         if each.state is State.SLOWER:
-            yield Finding(key, TIME, Weight.REGRESSION, f"slower: {ratio_of(each)}")
+            yield Finding(key, TIME, Weight.REGRESSION, f"slower: {told}")
         elif each.state is State.FASTER:
-            yield Finding(key, TIME, Weight.BETTER, f"faster: {ratio_of(each)}")
+            yield Finding(key, TIME, Weight.BETTER, f"faster: {told}")
         elif each.state is State.UNDECIDED:
-            told = f"{ratio_of(each)} after {each.num_pairs} pairs"
-            yield Finding(key, TIME, Weight.UNDECIDED, "; ".join(filter(None, (told, each.reason))))
+            yield Finding(key, TIME, Weight.UNDECIDED, f"undecided after {each.num_pairs} pairs: {told}")
         elif each.state is State.UNMEASURED:
             yield Finding(key, TIME, Weight.UNDECIDED, f"not measured: {each.reason or 'no time was left for it'}")
-
-
-def ratio_of(judged: Judged) -> str:
-    """'1.10x [1.07, 1.13]', head over base."""
-    return judged.ratio.format(".3f", "x") if judged.ratio else "no ratio"
+        elif each.reason:
+            yield Finding(key, TIME, Weight.NOTED, told)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from bench_utils.gate.findings import Finding, Weight
 from bench_utils.gate.told import Told
 from bench_utils.gate.view import commit_of, self_test_cells, summary, time_cells
+from bench_utils.history.paths import without_paths
 from bench_utils.history.report.markdown import plain
 
 _MARKS = {"pass": "\N{WHITE HEAVY CHECK MARK}", "regression": "\N{CROSS MARK}", "broken": "\N{CROSS MARK}"}
@@ -14,6 +15,11 @@ _UNSURE = "\N{WHITE QUESTION MARK ORNAMENT}"
 def render(told: Told) -> str:
     """The verdict first, then what blocks, what else differs, and all times folded away."""
     return "\n".join(_self_test(told) if told.found.kind == "self-test" else _gate(told)) + "\n"
+
+
+def refusal(code: str, message: str) -> str:
+    """What a summary says where nothing could be judged."""
+    return f"## {_UNSURE} claims gate: no verdict\n\n{plain(without_paths(message))} ({plain(code)})\n"
 
 
 def _gate(told: Told) -> Iterator[str]:
@@ -28,15 +34,17 @@ def _gate(told: Told) -> Iterator[str]:
     yield from (f"- {plain(line)}" for line in summary(told))
     if found.times:
         yield from ("", f"<details><summary>{len(found.times)} times</summary>", "")
-        yield from _table(["case", f"head / base, {1 - 2 * told.level:.0%} interval", "pairs", "sees", ""])
-        yield from (_row([key, *time_cells(each)]) for key, each in found.times.items())
+        yield from _table(
+            ["case", f"head / base, {1 - 2 * told.level:.0%} interval", "pairs", "matters", "sees", ""]
+        )
+        yield from (_row([key, *time_cells(each, found.min_effects[key])]) for key, each in found.times.items())
         yield from ("", "</details>")
 
 
 def _findings(title: str, found: Sequence[Finding]) -> Iterator[str]:
     if found:
         yield from ("", f"### {title}", "", *_table(["case", "in", "", "accepted"]))
-        yield from (_row([each.key, each.what, each.told, each.accepted]) for each in found)
+        yield from (_row([each.key, each.what, without_paths(each.told), each.accepted]) for each in found)
 
 
 def _self_test(told: Told) -> Iterator[str]:
@@ -45,7 +53,7 @@ def _self_test(told: Told) -> Iterator[str]:
     yield plain(f"{found.machine.name}: {len(found.min_effects)} cases, {len(found.pairs)} pairs{busy}")
     yield ""
     slowdowns = told.figures[0].seen if told.figures else []
-    yield from _table(["rule", "false alarms", *(f"sees {slower:.0%} slower" for slower in slowdowns)])
+    yield from _table(["rule", "false alarms", *(f"sees {slower} slower" for slower in slowdowns)])
     yield from (_row(self_test_cells(each)) for each in told.figures)
 
 

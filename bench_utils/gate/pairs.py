@@ -5,7 +5,7 @@ processes of the very same code (where memory came to lie) differs anew in every
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from statistics import median
@@ -76,24 +76,32 @@ class PairTaker:
     _num_taken: int = 0
     _plans: dict[str, _Plan] = field(default_factory=dict)
 
-    def take(self, keys: Iterable[str]) -> Iterator[TimedCase]:
+    def take(self, keys: Iterable[str]) -> Generator[TimedCase, None, None]:
         """One pair of each case, as each is done. A case that ends a process costs only itself."""
         left = list(keys)
+        try:
+            while left:
+                with ExitStack() as stack:
+                    yield from self._as_long_as_they_live(stack, left)
+        finally:
+            self._num_taken += 1
+
+    def _as_long_as_they_live(self, stack: ExitStack, left: list[str]) -> Iterator[TimedCase]:
+        """The cases that are left, until one of them ends a process."""
+        runners = [stack.enter_context(Runner(side, self.environ)) for side in self.sides]
         while left:
-            with ExitStack() as stack:
-                runners = [stack.enter_context(Runner(side, self.environ)) for side in self.sides]
-                while left:
-                    key, began_s = left.pop(0), perf_counter()
-                    try:
-                        samples_s = self._case(runners, key)
-                    except WorkerDied as died:
-                        yield TimedCase(key, reason=str(died))
-                        break
-                    except _Failed as failed:
-                        yield TimedCase(key, reason=str(failed))
-                    else:
-                        yield TimedCase(key, samples_s, duration_s=perf_counter() - began_s)
-        self._num_taken += 1
+            key, began_s = left.pop(0), perf_counter()
+            samples_s: dict[str, Samples] = {}
+            reason, is_alive = "", True
+            try:
+                samples_s = self._case(runners, key)
+            except WorkerDied as died:
+                reason, is_alive = str(died), False
+            except _Failed as failed:
+                reason = str(failed)
+            yield TimedCase(key, samples_s, reason, perf_counter() - began_s)
+            if not is_alive:
+                return
 
     def _case(self, runners: Sequence[Runner], key: str) -> dict[str, Samples]:
         for runner in runners:  # at the same time: nothing is timed yet

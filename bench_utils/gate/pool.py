@@ -1,6 +1,5 @@
 """The self-test's pool: pairs of a revision with itself, and with itself made slower."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from time import monotonic
 
@@ -8,14 +7,16 @@ from rich.console import Console
 
 from bench_utils.gate import record, repository, sides, stages
 from bench_utils.gate.counting import Counter
+from bench_utils.gate.findings import TIME, Finding, Weight
 from bench_utils.gate.options import Options
-from bench_utils.gate.pairs import Arm, PairTaker
+from bench_utils.gate.pairs import PairTaker
 from bench_utils.gate.record import GateRecord
 from bench_utils.gate.refusal import UNDECIDED, GateRefusal
+from bench_utils.gate.self_test import ARMS, SLOWED, figures_of
 
 
 def take(
-    head: str | None, options: Options, arms: Sequence[Arm], console: Console, num_neighbours: int, *, resume: bool
+    head: str | None, options: Options, console: Console, num_neighbours: int, *, resume: bool
 ) -> tuple[GateRecord, Path]:
     """As many pairs as the budget has time for, or so many more where an earlier self-test like this goes on.
 
@@ -26,7 +27,7 @@ def take(
     deadline_s = monotonic() + options.budget_s
     source = repository.find(Path.cwd())
     with sides.workshop(source) as folder:
-        revision = source.revision("head", head, folder)
+        revision = source.revision("head", head, folder, options.results)
         side = stages.build(source, revision, options, folder, console)
         with Counter(side, options.environ) as counter:
             (suite,) = stages.suites_of([counter], console)
@@ -34,17 +35,21 @@ def take(
             cases = stages.count(counter, suite, keys, console).cases
         found = stages.blank("self-test", revision, revision, suite, options)
         found.num_neighbours = num_neighbours
-        found.slower_by = {arm.name: arm.slower_by for arm in arms if arm.slower_by}
-        found.min_effects = {key: stages.min_effect(suite, key, options) for key in keys if cases[key].is_ok}
+        found.contrasts = SLOWED
+        found.min_effects = {key: stages.min_effect([suite], key, options) for key in keys if cases[key].is_ok}
         if not found.min_effects:
             raise GateRefusal("no-common-case", "none of the chosen cases is timed here", UNDECIDED)
         path = record.path_for(options.results, found)
         if resume:
             path, found = _earlier(found, options.results)
-        taker = PairTaker([side, side], options.environ, arms)
+        taker = PairTaker([side, side], options.environ, ARMS)
         with stages.timing(found, path, taker, deadline_s, console) as timing, sides.neighbours(num_neighbours):
             while timing.has_time_for_another():
-                timing.take(tuple(found.min_effects))
+                timing.take(list(found.min_effects))
+        failed = timing.failed.items()
+        found.findings = [Finding(key, TIME, Weight.NOTED, f"left out: {why}") for key, why in failed]
+        found.min_effects = {key: each for key, each in found.min_effects.items() if key not in timing.failed}
+        found.figures = figures_of(found, options.rule)
         found.verdict, found.status = "measured", 0
         found.write(path)
     return found, path
@@ -64,5 +69,5 @@ def _earlier(like: GateRecord, results: Path) -> tuple[Path, GateRecord]:
 
 
 def _conditions(of: GateRecord) -> tuple[object, ...]:
-    conditions = (of.head, of.model, of.profile, of.device, of.dtype, of.num_neighbours, dict(of.slower_by))
+    conditions = (of.head, of.model, of.profile, of.device, of.dtype, of.num_neighbours, of.contrasts)
     return (*conditions, of.min_effects, of.machine.num_threads, dict(of.machine.versions))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bench_utils.cache import write_text
+from bench_utils.gate.figures import Contrast, Figures
 from bench_utils.gate.findings import Finding
 from bench_utils.gate.pairs import Samples
 from bench_utils.gate.rule import Judged
@@ -34,9 +35,10 @@ class GateRecord:
     device: str
     dtype: str
     machine: MachineEntry
-    # How many busy neighbours the self-test had, and how much slower each arm was made.
+    # How many busy neighbours the self-test had, what it held against what, and what came of it.
     num_neighbours: int = 0
-    slower_by: Mapping[str, float] = field(default_factory=dict)
+    contrasts: tuple[Contrast, ...] = ()
+    figures: list[Figures] = field(default_factory=list)
     min_effects: dict[str, float] = field(default_factory=dict)
     pairs: list[PairSamples] = field(default_factory=list)
     times: dict[str, Judged] = field(default_factory=dict)

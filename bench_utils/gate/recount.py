@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bench_utils.gate.counting import claim_id_of
-from bench_utils.gate.findings import FAILS, VERDICT, Counts, Finding, Weight
+from bench_utils.gate.findings import FAILS, VERDICT, Counts, Finding, Weight, has_failed
 
 _COUNTED_TWICE = (Weight.REGRESSION, Weight.BETTER)
 
@@ -20,33 +20,35 @@ def confirmed(
 ) -> Iterator[Finding]:
     """The findings as two counts (base, head) of them say."""
     for finding in found:
-        if finding.weight not in _COUNTED_TWICE:
+        if finding.weight not in _COUNTED_TWICE or not all(finding.key in known for known in _known(first)):
             yield finding
         elif finding.what in (FAILS, VERDICT):
-            states = [_state(finding, counts) for counts in (first, again)]
-            weight = finding.weight if states[0] == states[1] else Weight.UNDECIDED
-            yield (
-                finding
-                if weight is finding.weight
-                else replace(finding, weight=weight, told=f"not again: {finding.told}")
-            )
+            is_alike = _state(finding, first) == _state(finding, again)
+            unsure = replace(finding, weight=Weight.UNDECIDED, told=f"not so when run again: {finding.told}")
+            yield finding if is_alike else unsure
         else:
             yield _counter(finding, first, again)
 
 
-def _state(finding: Finding, counts: tuple[Counts, Counts]) -> tuple[str | None, ...]:
+def _known(counts: tuple[Counts, Counts]) -> Iterator[set[str]]:
+    """What a side counted: a case that is new in head has nothing to be held against."""
+    return ({*side.cases, *side.verdicts} for side in counts)
+
+
+def _state(finding: Finding, counts: tuple[Counts, Counts]) -> tuple[object, ...]:
     if finding.what == FAILS:
-        return tuple(side.cases[finding.key].code for side in counts)
+        return tuple(has_failed(side.cases[finding.key]) for side in counts)
     return tuple(side.verdicts.get(finding.key, (None,))[0] for side in counts)
 
 
 def _counter(finding: Finding, first: tuple[Counts, Counts], again: tuple[Counts, Counts]) -> Finding:
+    """A cost that differs by as much again is exact; one that does not is none to be compared so."""
     step, second = (_difference(finding, counts) for counts in (first, again))
     if step == second:
         return finding
-    told = f"not exact: {finding.told}, and counted again by {second:+,}"
-    is_worse_twice = finding.weight is Weight.REGRESSION and second > 0
-    return replace(finding, weight=Weight.UNDECIDED if is_worse_twice else Weight.NOTED, told=told)
+    return replace(
+        finding, weight=Weight.NOTED, told=f"not exact: {finding.told}, and counted again by {second:+,}"
+    )
 
 
 def _difference(finding: Finding, counts: tuple[Counts, Counts]) -> float:

@@ -35,8 +35,10 @@ class Repository:
     top: Path
     prefix: str = ""
 
-    def revision(self, side: str, named: str | None, scratch: Path) -> Revision:
+    def revision(self, side: str, named: str | None, scratch: Path, results: Path) -> Revision:
         """What is named: a revision, '.' for the working tree as it is, None for the commit that it is at.
+
+        Files below `results` are no change of the code.
 
         Raises:
             GateRefusal: there is no such revision, or files differ from the commit that is taken for granted.
@@ -44,7 +46,7 @@ class Repository:
         if named == WORKING_TREE:
             state = source_state(self.top / self.prefix)
             return Revision(side, self._snapshot(scratch), state, "the working tree")
-        changed = self.changed_files() if named is None else []
+        changed = self._changed_files(results) if named is None else []
         if changed:
             shown = ", ".join(changed[:_FEW_FILES]) + (" and others" if len(changed) > _FEW_FILES else "")
             message = (
@@ -52,8 +54,9 @@ class Repository:
                 "or say what is meant: `claims gate BASE .` takes the working tree, `... BASE HEAD` does not"
             )
             raise GateRefusal("dirty-tree", message)
-        commit = self.commit_of(named or "HEAD")
-        return Revision(side, commit, SourceState(commit, False), f"{named or 'HEAD'}, {commit[:12]}")
+        name = "HEAD" if named is None else named
+        commit = self.commit_of(name)
+        return Revision(side, commit, SourceState(commit, False), f"{name}, {commit[:12]}")
 
     def commit_of(self, revision: str) -> str:
         """The commit that a revision names.
@@ -70,10 +73,10 @@ class Repository:
             )
             raise GateRefusal("unknown-revision", f"there is no revision {revision!r} here; {remedy}") from error
 
-    def changed_files(self) -> list[str]:
-        """What the working tree has otherwise than its commit, new files included, results/ left out."""
-        here = (self.prefix or ".", f":(exclude){self.prefix}results")
-        told = self._git("status", "--porcelain", "--no-renames", "--", *here)
+    def _changed_files(self, results: Path) -> list[str]:
+        """What the working tree has otherwise than its commit, new files included."""
+        kept = [] if results.is_absolute() else [f":(exclude){self.prefix}{results.as_posix()}"]
+        told = self._git("status", "--porcelain", "--no-renames", "--", self.prefix or ".", *kept)
         return [line[3:] for line in told.splitlines()]
 
     def _snapshot(self, scratch: Path) -> str:
@@ -98,18 +101,18 @@ class Repository:
         ]
 
     def add_worktree(self, path: Path, commit: str) -> None:
-        """Check a commit out at `path`, without hooks."""
+        """Check a commit out at `path`, without hooks, and with its submodules."""
         self._git("worktree", "add", "--quiet", "--detach", str(path), commit)
+        if (path / ".gitmodules").is_file():
+            Repository(path)._git("submodule", "--quiet", "update", "--init", "--recursive")
 
     def forget_worktrees(self, folder: Path) -> None:
-        """Let go of the worktrees that lay below a folder which is gone, half made ones too."""
-        below = str(folder.resolve())
+        """Let go of the worktrees below a folder, half made ones too, and of no others."""
         for line in self._git("worktree", "list", "--porcelain").splitlines():
             path = line.removeprefix("worktree ")
-            if path != line and str(Path(path).resolve()).startswith(below):
-                # One that was killed while it was made is still locked, and a lock outlives the folder.
-                self._git("worktree", "unlock", path, is_checked=False)
-        self._git("worktree", "prune")
+            if path != line and Path(path).resolve().is_relative_to(folder.resolve()):
+                # Twice: one that was killed while it was made is still locked.
+                self._git("worktree", "remove", "--force", "--force", path, is_checked=False)
 
     def _git(self, *arguments: str, is_checked: bool = True, environ: Mapping[str, str] = _AS_IT_IS) -> str:
         """What git says.

@@ -1,13 +1,13 @@
-"""The rule: when pairs of times say that a case became slower, that it did not, or nothing. No process, no clock.
+"""The rule: when pairs of times say that cases became slower, that they did not, or nothing. No process, no clock.
 
-Each pair gives a case one log ratio, head over base. What they say of the true one is Student's t on their trimmed
-mean: a pair that a stall spoiled does not count, and of so few ratios a bootstrap over pairs makes an interval that
-is a quarter to a third too narrow. Over all cases at once the flagged ones are held to a share of false ones
-(Benjamini and Hochberg, 1995), and then have to be slower again, in pairs taken anew.
+Each pair gives a case one log ratio, head over base. What they say of the true one is Student's t on their mean,
+trimmed where there are ten or more: of so few ratios a bootstrap over pairs makes an interval that is a quarter to
+a third too narrow. Over all cases at once, the flagged ones are held to a share of false ones (Benjamini and
+Hochberg, 1995). When it is asked, and that what it flags has to be slower again, is the trial's.
 """
 
 import math
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from statistics import median
@@ -18,8 +18,8 @@ from bench_utils.measure.statistics import Interval
 DEFAULT_MIN_EFFECT = 0.05
 # Of every ten pairs the highest and the lowest ratio are left out; more, and the error would be underestimated.
 _TRIMMED = 0.1
-# "Would have been seen" means nine times of ten.
-_POWER = 0.9
+# "Would have been seen" means nine times of ten, in the first pairs and in those that confirm it.
+_POWER = 0.95
 
 
 class State(Enum):
@@ -32,7 +32,7 @@ class State(Enum):
     UNMEASURED = "not measured"
 
 
-_DECIDED = (State.SLOWER, State.SAME, State.FASTER)
+DECIDED = (State.SLOWER, State.SAME, State.FASTER)
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,11 @@ class Judged:
     num_pairs: int = 0
     reason: str = ""
 
+    @property
+    def ratio_text(self) -> str:
+        """'1.100x [1.071, 1.130]', head over base."""
+        return self.ratio.format(".3f", "x") if self.ratio else "no ratio"
+
 
 # The samples of each turn, in seconds per run.
 Turns = Sequence[Sequence[float]]
@@ -72,65 +77,6 @@ def log_ratio(base: Turns, head: Turns) -> float:
     A machine that changes its speed between two turns, or stalls in one, spoils one of them.
     """
     return median(math.log(median(after) / median(before)) for before, after in zip(base, head, strict=True))
-
-
-# Wants the next pair of these cases; is sent their log ratios, or None when time is up.
-Trial = Generator[tuple[str, ...], Mapping[str, float] | None, dict[str, Judged]]
-
-
-def trial(min_effects: Mapping[str, float], rule: Rule) -> Trial:
-    """Ask for pairs until every case is decided, confirm what became slower, and return what was found.
-
-    `min_effects`: for each case, the smallest slowdown that matters. A case that a pair has no ratio for is not
-    asked for again.
-    """
-    logs: dict[str, list[float]] = {key: [] for key in min_effects}
-    found: dict[str, Judged] = {}
-    open_keys, is_time_up = tuple(min_effects), False
-    for look in rule.looks:
-        open_keys, is_time_up = yield from _collect(logs, open_keys, look)
-        judged = judge(_estimates(logs, rule), min_effects, rule.level)
-        found = {**judged, **{key: each for key, each in found.items() if each.state in _DECIDED}}
-        open_keys = tuple(key for key in open_keys if found[key].state not in _DECIDED)
-        if is_time_up or not open_keys:
-            break
-    suspects = tuple(key for key, judged in found.items() if judged.state is State.SLOWER)
-    if suspects:
-        again: dict[str, list[float]] = {key: [] for key in suspects}
-        if not is_time_up:
-            yield from _collect(again, suspects, rule.looks[0])
-        confirmed = judge(_estimates(again, rule), {key: min_effects[key] for key in suspects}, rule.error)
-        found |= {key: _second_opinion(found[key], confirmed[key]) for key in suspects}
-    return found
-
-
-def _collect(
-    logs: Mapping[str, list[float]], keys: Iterable[str], num_pairs: int
-) -> Generator[tuple[str, ...], Mapping[str, float] | None, tuple[tuple[str, ...], bool]]:
-    """Pairs until there are so many; the cases that still answer, and whether time is up."""
-    wanted = tuple(keys)
-    while wanted and len(logs[wanted[0]]) < num_pairs:
-        pair = yield wanted
-        if pair is None:
-            return wanted, True
-        wanted = tuple(key for key in wanted if key in pair)
-        for key in wanted:
-            logs[key].append(pair[key])
-    return wanted, False
-
-
-def _estimates(logs: Mapping[str, Sequence[float]], rule: Rule) -> "dict[str, Estimate]":
-    """Of the cases with as many pairs as the first look wants."""
-    return {key: estimate(values) for key, values in logs.items() if len(values) >= rule.looks[0]}
-
-
-def _second_opinion(first: Judged, second: Judged) -> Judged:
-    if second.state in _DECIDED:
-        return second
-    reason = "slower at first, and the pairs taken to confirm it do not decide"
-    if second.state is State.UNMEASURED:
-        reason = "slower at first, and no time was left to confirm it"
-    return Judged(State.UNDECIDED, first.ratio, first.sees, first.num_pairs, reason)
 
 
 @dataclass(frozen=True)
@@ -206,7 +152,7 @@ def _ratio(each: Estimate, level: float) -> Interval:
 
 
 def _sees(each: Estimate, bound: float, tail: float) -> float:
-    """With as many pairs and as much noise; `tail`: where it is the only case that became slower."""
+    """With as many pairs, twice, and as much noise; `tail`: where it is the only case that became slower."""
     return math.expm1(bound + each.half_width(tail) + each.half_width(1 - _POWER))
 
 

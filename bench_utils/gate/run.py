@@ -1,6 +1,6 @@
 """One gate from revisions to findings: build both sides, count, time, and weigh what is not as it was."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from time import monotonic
@@ -9,10 +9,11 @@ from rich.console import Console
 
 from bench_utils.gate import acceptance, findings, record, recount, repository, sides, stages
 from bench_utils.gate.counting import Counter, Suite
-from bench_utils.gate.findings import Counts, Finding
+from bench_utils.gate.findings import Counts, Finding, Weight
 from bench_utils.gate.options import Options
 from bench_utils.gate.pairs import PairTaker
 from bench_utils.gate.record import GateRecord
+from bench_utils.gate.repository import Repository, Revision
 from bench_utils.gate.sides import Side
 
 
@@ -26,7 +27,8 @@ def gate(base: str, head: str | None, options: Options, console: Console) -> tup
     deadline_s = monotonic() + options.budget_s
     source = repository.find(Path.cwd())
     with sides.workshop(source) as folder:
-        one, other = source.revision("base", base, folder), source.revision("head", head, folder)
+        named = (("base", base), ("head", head))
+        one, other = (source.revision(side, name, folder, options.results) for side, name in named)
         accepted = [*options.accepted, *map(acceptance.parse, source.trailers(one, other, acceptance.TRAILER))]
         built = [stages.build(source, revision, options, folder, console) for revision in (one, other)]
         with ExitStack() as stack:
@@ -37,12 +39,12 @@ def gate(base: str, head: str | None, options: Options, console: Console) -> tup
             path = record.path_for(options.results, found)
             found.write(path)  # an unwritable folder is found out before anything is measured
             counts = _count_both(counters, suites, keys, console)
-        found.findings = list(findings.of_suites(suites[0], suites[1], keys))
+        found.findings = [*_of_revisions(source, one, other), *findings.of_suites(suites[0], suites[1], keys)]
         found.findings += _recounted(built, counts, options, console)
         found.num_compared = findings.num_compared(*counts)
         found.num_skipped = len(counts[0].cases) - found.num_compared
         timed = findings.comparable(*counts)
-        found.min_effects = {key: stages.min_effect(suites[1], key, options) for key in timed}
+        found.min_effects = {key: stages.min_effect(suites, key, options) for key in timed}
         with stages.timing(found, path, PairTaker(built, options.environ), deadline_s, console) as timing:
             try:
                 timing.judge(options.rule)
@@ -52,6 +54,15 @@ def gate(base: str, head: str | None, options: Options, console: Console) -> tup
         found.verdict, found.status = findings.verdict_of(found.findings)
         found.write(path)
     return found, path
+
+
+def _of_revisions(source: Repository, base: Revision, head: Revision) -> Iterator[Finding]:
+    """What a reader should know of the two commits before anything else."""
+    if base.commit == head.commit:
+        yield Finding("base", "commit", Weight.NOTED, "is head's commit: the same code is held against itself")
+    if num := source.num_missing(base.commit, head.commit):
+        told = f"has {num} commits that head lacks, and their gains count as head's losses: see git merge-base"
+        yield Finding("base", "commit", Weight.NOTED, told)
 
 
 def _count_both(

@@ -5,127 +5,113 @@ no other play of the same question used, beside the rules of two other tools on 
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
+from bench_utils.gate.figures import Contrast, Figures, Share
 from bench_utils.gate.pairs import BASE, HEAD, Arm, Samples
 from bench_utils.gate.record import GateRecord, PairSamples
-from bench_utils.gate.rule import Judged, Rule, State, log_ratio, trial
-from bench_utils.measure import statistics
-from bench_utils.measure.statistics import Interval
+from bench_utils.gate.rule import Rule, State, log_ratio
+from bench_utils.gate.trial import trial
 
-SLOWDOWNS = tuple(Arm(f"head, {share:.0%} slower", HEAD.process, share) for share in (0.05, 0.10, 0.20))
-# The processes take turns: each of the second one's arms comes after one of the first's.
-ARMS = tuple(arm for slowed in (HEAD, *SLOWDOWNS) for arm in (BASE, slowed))
+IDENTICAL = Contrast(BASE.name, HEAD.name)
+SLOWED = tuple(Contrast(f"base for {by:.0%}", f"head {by:.0%} slower", by) for by in (0.05, 0.10, 0.20))
+# The processes take turns, each burst of the second one beside one of the first's that it is held against.
+ARMS = tuple(
+    arm
+    for each in (IDENTICAL, *SLOWED)
+    for arm in (Arm(each.base, BASE.process), Arm(each.head, HEAD.process, each.slower_by))
+)
 _FACTOR = 1.10  # what both other tools call a regression, where they are asked to fail at 10 %
 
-
-@dataclass(frozen=True)
-class Share:
-    """How many of how many; `interval` treats what shares pairs as one."""
-
-    num: int
-    out_of: int
-    num_independent: int
-
-    @property
-    def interval(self) -> Interval | None:
-        """Wilson's, over what is independent; None without any."""
-        if not self.num_independent:
-            return None
-        return statistics.proportion(round(self.num / self.out_of * self.num_independent), self.num_independent)
-
-
-@dataclass(frozen=True)
-class Figures:
-    """One rule on one pool. `alarms`: runs on identical code that call any case slower.
-
-    `seen`: cases that were made slower, alone, and are called so, by how much; `undecided`: the same for "cannot
-    tell", which does not pass either.
-    """
-
-    name: str
-    alarms: Share
-    undecided_runs: Share
-    seen: Mapping[float, Share]
-    undecided: Mapping[float, Share]
+# What stands for base and head, for each case; what a play said of some of them.
+Contrasts = Mapping[str, Contrast]
+Play = Mapping[str, State]
+Player = Callable[[Sequence[PairSamples], Contrasts, Iterable[str]], Iterator[Play]]
 
 
 def figures_of(record: GateRecord, rule: Rule) -> list[Figures]:
     """The gate's rule and the two others' on a self-test's pool."""
-    pool = [pair for pair in record.pairs if set(pair) == set(record.min_effects)]
-    return [
-        _figures("claims gate", record, lambda arms: _plays(pool, arms, record.min_effects, rule)),
-        _figures("asv continuous", record, lambda arms: _asv(pool, arms)),
-        _figures("--benchmark-compare-fail=mean:10%", record, lambda arms: _compare_fail(pool, arms)),
-    ]
+
+    def gate(pool: Sequence[PairSamples], contrasts: Contrasts, _: Iterable[str]) -> Iterator[Play]:
+        return _plays(pool, contrasts, record.min_effects, rule)
+
+    players: dict[str, Player] = {"claims gate": gate, "asv continuous": _asv, _COMPARE_FAIL: _compare_fail}
+    return [_figures(name, record, player) for name, player in players.items()]
 
 
-# Which arm stands for head, for each case.
-Arms = Mapping[str, str]
-Play = Mapping[str, State]
-
-
-def _figures(name: str, record: GateRecord, plays: Callable[[Arms], Iterator[Play]]) -> Figures:
-    identical = dict.fromkeys(record.min_effects, HEAD.name)
-    runs = list(plays(identical))
+def _figures(name: str, record: GateRecord, player: Player) -> Figures:
+    pool = [pair for pair in record.pairs if set(record.min_effects) <= set(pair)]
+    identical = dict.fromkeys(record.min_effects, IDENTICAL)
+    runs = list(player(pool, identical, identical))
     seen, undecided = {}, {}
-    for arm, share in record.slower_by.items():
-        states = [[play[key] for play in plays({**identical, key: arm})] for key in identical]
+    for contrast in record.contrasts:
+        states = [[play[key] for play in player(pool, {**identical, key: contrast}, [key])] for key in identical]
         flat, num_plays = [state for each in states for state in each], max(map(len, states), default=0)
-        seen[share] = Share(flat.count(State.SLOWER), len(flat), num_plays)
-        undecided[share] = Share(flat.count(State.UNDECIDED), len(flat), num_plays)
+        by = f"{contrast.slower_by:.0%}"
+        seen[by] = Share(flat.count(State.SLOWER), len(flat), num_plays)
+        undecided[by] = Share(flat.count(State.UNDECIDED), len(flat), num_plays)
     alarms, unsure = (sum(state in run.values() for run in runs) for state in (State.SLOWER, State.UNDECIDED))
     return Figures(name, Share(alarms, len(runs), len(runs)), Share(unsure, len(runs), len(runs)), seen, undecided)
 
 
-def _plays(pool: Sequence[PairSamples], arms: Arms, min_effects: Mapping[str, float], rule: Rule) -> Iterator[Play]:
-    """One gate after the other, each on the pairs that follow; the last one, cut short, is none."""
+def _plays(
+    pool: Sequence[PairSamples], contrasts: Contrasts, min_effects: Mapping[str, float], rule: Rule
+) -> Iterator[Play]:
+    """One gate after the other, each on the pairs that follow; the last one is cut short, as by a budget."""
     pairs = iter(pool)
-    while True:
+    num_used = rule.looks[0]
+    while num_used >= rule.looks[0]:
         running = trial(min_effects, rule)
+        num_used = 0
         try:
             wanted = next(running)
             while True:
                 pair = next(pairs, None)
                 if pair is None:
-                    return
-                wanted = running.send({key: _log(pair[key], arms[key]) for key in wanted})
+                    running.send(None)
+                else:
+                    num_used += 1
+                    wanted = running.send({key: _log(pair[key], contrasts[key]) for key in wanted})
         except StopIteration as ended:
-            judged: Mapping[str, Judged] = ended.value
-            yield {key: each.state for key, each in judged.items()}
+            if num_used >= rule.looks[0]:
+                yield {key: each.state for key, each in ended.value.items()}
 
 
-def _log(samples_s: Mapping[str, Samples], arm: str) -> float:
-    return log_ratio(samples_s[BASE.name], samples_s[arm])
+def _log(samples_s: Mapping[str, Samples], contrast: Contrast) -> float:
+    return log_ratio(samples_s[contrast.base], samples_s[contrast.head])
 
 
-def _asv(pool: Sequence[PairSamples], arms: Arms) -> Iterator[Play]:
+def _asv(pool: Sequence[PairSamples], contrasts: Contrasts, watched: Iterable[str]) -> Iterator[Play]:
     """Asv's own test on the samples of two processes a side, which is how many it starts."""
     from asv.commands.compare import _is_result_better
     from asv_runner.statistics import compute_stats
 
     for first, second in zip(pool[::2], pool[1::2], strict=False):
         play = {}
-        for key, arm in arms.items():
-            base, head = ([*_flat(first[key][name]), *_flat(second[key][name])] for name in (BASE.name, arm))
+        for key in watched:
+            arms = contrasts[key].base, contrasts[key].head
+            base, head = ([*_flat(first[key][arm]), *_flat(second[key][arm])] for arm in arms)
             (low, low_stats), (high, high_stats) = (compute_stats(side, 1) for side in (base, head))
             is_worse = _is_result_better(low, high, (low_stats, base), (high_stats, head), _FACTOR)
             play[key] = State.SLOWER if is_worse else State.SAME
         yield play
 
 
-def _compare_fail(pool: Sequence[PairSamples], arms: Arms) -> Iterator[Play]:
+_COMPARE_FAIL = "--benchmark-compare-fail=mean:10%"
+
+
+def _compare_fail(pool: Sequence[PairSamples], contrasts: Contrasts, watched: Iterable[str]) -> Iterator[Play]:
     """pytest-benchmark's own check on the samples of one process a side."""
     from pytest_benchmark.utils import PercentageRegressionCheck
 
     check: Any = PercentageRegressionCheck("mean", (_FACTOR - 1) * 100)  # type: ignore[no-untyped-call]
     for pair in pool:
         play = {}
-        for key, arm in arms.items():
-            base, head = ({"mean": fmean(_flat(pair[key][name]))} for name in (BASE.name, arm))
+        for key in watched:
+            arms = contrasts[key].base, contrasts[key].head
+            base, head = ({"mean": fmean(_flat(pair[key][arm]))} for arm in arms)
             play[key] = State.SLOWER if check.fails(head, base) else State.SAME
         yield play
 
@@ -136,5 +122,5 @@ def _flat(turns: Samples) -> list[float]:
 
 def noise(record: GateRecord) -> dict[str, float]:
     """For each case, how far a pair's ratio typically lies from one on identical code, as a share."""
-    logs = {key: [_log(pair[key], HEAD.name) for pair in record.pairs if key in pair] for key in record.min_effects}
+    logs = {key: [_log(pair[key], IDENTICAL) for pair in record.pairs if key in pair] for key in record.min_effects}
     return {key: math.expm1(median(map(abs, values))) for key, values in logs.items() if values}

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from bench_utils.gate.refusal import BROKEN, GateRefusal
 from bench_utils.gate.repository import Repository, Revision
 
 _SHARED = "shared_with_the_gate.pth"
+_REPOSITORY = "repository"
 _TOLD_LINES = 12
 
 
@@ -57,7 +58,7 @@ def workshop(repository: Repository) -> Iterator[Path]:
         folder = home / f"run-{os.getpid()}"
         folder.mkdir()
         try:
-            (folder / "repository").write_text(str(repository.top), encoding="utf-8")
+            (folder / _REPOSITORY).write_text(str(repository.top), encoding="utf-8")
             yield folder
         finally:
             _remove(folder)
@@ -81,14 +82,19 @@ def build(repository: Repository, revision: Revision, claims: str, folder: Path)
             "Gate from a commit that has the suite"
         )
         raise GateRefusal(f"{name}-without-suite", reason)
+    return Side(name, _environment(folder / name, project, name), project / claims)
+
+
+def _environment(folder: Path, project: Path, name: str) -> Path:
+    """The interpreter of an environment of its own, with the project built into it where it can be built."""
     import virtualenv
 
-    made = virtualenv.cli_run([str(folder / name / "env"), "--no-download", "--no-periodic-update"])
+    made = virtualenv.cli_run([str(folder / "env"), "--no-download", "--no-periodic-update"])
     python, packages = Path(made.creator.exe), Path(made.creator.purelib)
     (packages / _SHARED).write_text("".join(f"{path}\n" for path in _shared_paths()))
     if any((project / file).is_file() for file in ("pyproject.toml", "setup.py")):
-        _install(python, project, folder / name / "wheel", name)
-    return Side(name, python, project / claims)
+        _install(python, project, folder / "wheel", name)
+    return python
 
 
 @contextmanager
@@ -114,7 +120,8 @@ def _install(python: Path, project: Path, wheels: Path, name: str) -> None:
 
 def _pip(python: Path, name: str, *arguments: str) -> None:
     command = [str(python), "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check", "--no-input"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
         told = "\n".join(done.stderr.strip().splitlines()[-_TOLD_LINES:])
         raise GateRefusal(f"{name}-not-built", f"{name} cannot be built:\n{told}", BROKEN)
@@ -131,11 +138,12 @@ def _shared_paths() -> list[str]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a gate's folder, and what its repository knows of its worktrees."""
-    try:
-        top = Path((folder / "repository").read_text(encoding="utf-8"))
-    except OSError:  # stopped before it began
-        top = None
+    """Remove a gate's folder, and what its repository knows of its worktrees; what says which one goes last."""
+    note = folder / _REPOSITORY
+    if note.is_file():
+        with suppress(GateRefusal, OSError):  # it may be gone, or no repository any more
+            Repository(Path(note.read_text(encoding="utf-8"))).forget_worktrees(folder)
+    for each in folder.iterdir():
+        if each != note:
+            shutil.rmtree(each, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
-    if top is not None and top.is_dir():
-        Repository(top).forget_worktrees(folder)

@@ -92,9 +92,13 @@ def blank(kind: Kind, base: Revision, head: Revision, suite: Suite, options: Opt
     )
 
 
-def min_effect(suite: Suite, key: str, options: Options) -> float:
-    """The smallest slowdown of a case that matters: the user's, the claim's own, or the usual one."""
-    return options.min_effect or suite.claim_of(key).min_effect or DEFAULT_MIN_EFFECT
+def min_effect(suites: Sequence[Suite], key: str, options: Options) -> float:
+    """The smallest slowdown of a case that matters: the user's, or the claim's, the smaller one of both sides'.
+
+    A change cannot excuse itself by raising it.
+    """
+    own = [suite.claim_of(key).min_effect or DEFAULT_MIN_EFFECT for suite in suites]
+    return options.min_effect or min(own)
 
 
 @contextmanager

@@ -6,9 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from bench_utils.gate import record
+from bench_utils.gate.figures import Figures, Share
+from bench_utils.gate.findings import Finding
 from bench_utils.gate.record import GateRecord
-from bench_utils.gate.rule import Rule
-from bench_utils.gate.self_test import Figures, Share, figures_of
+from bench_utils.gate.rule import Judged, Rule
+from bench_utils.history.paths import without_paths
 
 
 @dataclass(frozen=True)
@@ -38,20 +40,30 @@ class Told:
             "num_compared": found.num_compared,
             "num_skipped": found.num_skipped,
             "num_pairs": len(found.pairs),
-            "findings": [
-                {**asdict(each), "weight": each.weight.value, "blocks": each.blocks} for each in found.findings
-            ],
-            "times": {key: {**asdict(each), "state": each.state.value} for key, each in found.times.items()},
+            "findings": [self._finding(each) for each in found.findings],
+            "times": {key: self._time(key, each) for key, each in found.times.items()},
             "self_test": [_figures(each) for each in self.figures],
             "record": self.path,
         }
+
+    def _finding(self, each: Finding) -> dict[str, Any]:
+        return {
+            **asdict(each),
+            "told": without_paths(each.told),
+            "weight": each.weight.value,
+            "blocks": each.blocks,
+        }
+
+    def _time(self, key: str, each: Judged) -> dict[str, Any]:
+        told = {"state": each.state.value, "reason": without_paths(each.reason)}
+        return {**asdict(each), **told, "min_effect": self.found.min_effects[key]}
 
 
 def told_of(found: GateRecord, path: Path | None, results: Path, rule: Rule) -> Told:
     """The record with what is known of its machine."""
     earlier = (test for _, test in record.self_tests(results, found.machine.id))
     test = found if found.kind == "self-test" else next(earlier, None)
-    figures = figures_of(test, rule) if test and test.pairs else []
+    figures = test.figures if test else []
     return Told(found, path.as_posix() if path else "", rule.level, test, figures)
 
 
@@ -60,8 +72,8 @@ def _figures(each: Figures) -> dict[str, Any]:
         "rule": each.name,
         "false_alarms": _share(each.alarms),
         "undecided_runs": _share(each.undecided_runs),
-        "seen": {f"{slower:g}": _share(share) for slower, share in each.seen.items()},
-        "undecided": {f"{slower:g}": _share(share) for slower, share in each.undecided.items()},
+        "seen": {by: _share(share) for by, share in each.seen.items()},
+        "undecided": {by: _share(share) for by, share in each.undecided.items()},
     }
 
 

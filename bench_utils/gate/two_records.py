@@ -16,7 +16,7 @@ from bench_utils.gate.counting import ClaimFacts, Counted, Suite
 from bench_utils.gate.findings import VERDICT, Counts, Finding, Weight
 from bench_utils.gate.options import Options
 from bench_utils.gate.record import GateRecord
-from bench_utils.gate.refusal import UNDECIDED, GateRefusal
+from bench_utils.gate.refusal import BROKEN, UNDECIDED, GateRefusal
 from bench_utils.gate.rule import DEFAULT_MIN_EFFECT, Estimate, Judged, Rule, judge
 from bench_utils.history import records
 from bench_utils.history.compare import compare
@@ -37,7 +37,11 @@ def gate(base: Path, head: Path, options: Options) -> GateRecord:
     Raises:
         GateRefusal, RecordError: what cannot be read or compared.
     """
-    costs = {claim.id: tuple(claim.tracked) for claim in find_claims(Path(options.claims))[0]}
+    claims, broken = find_claims(Path(options.claims))
+    if broken:
+        told = "; ".join(f"{module.module}: {module.error}" for module in broken)
+        raise GateRefusal("not-importable", f"which counters are costs is not known: {told}", BROKEN)
+    costs = {claim.id: tuple(claim.tracked) for claim in claims}
     one, other = (_chosen(records.read(path), options) for path in (base, head))
     return hold(one, other, costs, options)
 
@@ -146,5 +150,6 @@ def _times(min_effects: Mapping[str, float], base: RunRecord, head: RunRecord, r
     estimates = {}
     for key, ratio in ratios.items():
         within = math.log(ratio.high / ratio.low) / _WIDTH_95
-        estimates[key] = Estimate(math.log(ratio.value), math.hypot(between, within), len(ratios) - 1, 1)
+        error = max(math.hypot(between, within), 1e-9)  # a record against itself
+        estimates[key] = Estimate(math.log(ratio.value), error, len(ratios) - 1, 1)
     return judge(estimates, min_effects, rule.level)

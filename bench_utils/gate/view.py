@@ -7,10 +7,11 @@ from rich.table import Table
 from rich.text import Text
 
 from bench_utils.gate.acceptance import TRAILER
+from bench_utils.gate.figures import Figures, Share
 from bench_utils.gate.findings import Finding, Weight
 from bench_utils.gate.record import GateRecord
 from bench_utils.gate.rule import Judged
-from bench_utils.gate.self_test import Figures, Share, noise
+from bench_utils.gate.self_test import noise
 from bench_utils.gate.told import Told
 from bench_utils.history.entries import SourceState
 
@@ -61,7 +62,7 @@ def trust(told: Told) -> Iterator[str]:
         yield "how far this machine's verdicts can be trusted is not known: run `claims gate --self-test`"
         return
     own = told.figures[0]
-    seen = ", ".join(f"{slower:.0%} slower in {share_of(share)}" for slower, share in own.seen.items())
+    seen = ", ".join(f"{by} slower in {share_of(share)}" for by, share in own.seen.items())
     yield f"this machine's self-test of {told.test.started_at}: false alarms in {share_of(own.alarms)}; sees {seen}"
 
 
@@ -108,18 +109,18 @@ def _findings(title: str, found: Sequence[Finding]) -> Table:
 def _times(told: Told) -> Table:
     interval = f"head / base [{1 - 2 * told.level:.0%}]"
     table = Table(title="\ntimes", title_justify="left", box=None, padding=(0, 2, 0, 0))
-    for column in ("case", interval, "pairs", "sees", ""):
+    for column in ("case", interval, "pairs", "matters", "sees", ""):
         table.add_column(column)
     for key, each in told.found.times.items():
-        table.add_row(*map(Text, (key, *time_cells(each))))
+        table.add_row(*map(Text, (key, *time_cells(each, told.found.min_effects[key]))))
     return table
 
 
-def time_cells(judged: Judged) -> tuple[str, str, str, str]:
-    """The ratio with its interval, the number of pairs, what would have been seen, and the state in words."""
+def time_cells(judged: Judged, min_effect: float) -> tuple[str, ...]:
+    """The ratio with its interval, the number of pairs, what matters, what would have been seen, and the state."""
     ratio = judged.ratio.format(".3f") if judged.ratio else "-"
     sees = f"{judged.sees:+.0%}" if judged.sees is not None else "-"
-    return ratio, str(judged.num_pairs), sees, judged.state.value
+    return ratio, str(judged.num_pairs), f"{min_effect:+.0%}", sees, judged.state.value
 
 
 def _self_test(told: Told) -> Table:
@@ -128,7 +129,7 @@ def _self_test(told: Told) -> Table:
     table.add_column("")
     table.add_column("false alarms")
     for slower in slowdowns:
-        table.add_column(f"sees {slower:.0%}")
+        table.add_column(f"sees {slower}")
     for each in told.figures:
         table.add_row(*map(Text, self_test_cells(each)))
     return table

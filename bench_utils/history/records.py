@@ -4,6 +4,7 @@ Everything derived (medians, intervals) is left to the reader; raw samples are k
 """
 
 import hashlib
+import os
 import subprocess
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -87,19 +88,18 @@ def source_state(root: Path) -> SourceState:
     """The commit of the tree at `root`; the records themselves do not make it dirty."""
     here = ("--", ".", ":(exclude)results")
     try:
-        commit = _git(root, "rev-parse", "HEAD")
+        commit = _git(root, "rev-parse", "HEAD").decode().strip()
         changed = _git(root, "diff", "HEAD", *here)
-        added = _git(root, "ls-files", "--others", "--exclude-standard", *here).splitlines()
+        added = _git(root, "ls-files", "-z", "--others", "--exclude-standard", *here).split(b"\0")[:-1]
     except (OSError, subprocess.CalledProcessError):
         return SourceState(None, None)
     if not changed and not added:
         return SourceState(commit, False)
-    digest = hashlib.sha256(changed.encode())
+    digest = hashlib.sha256(changed)
     for name in added:
-        digest.update(name.encode() + b"\0" + (root / name).read_bytes())
+        digest.update(name + b"\0" + (root / os.fsdecode(name)).read_bytes())
     return SourceState(commit, True, digest.hexdigest()[:16])
 
 
-def _git(root: Path, *arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+def _git(root: Path, *arguments: str) -> bytes:
+    return subprocess.run(["git", *arguments], cwd=root, capture_output=True, check=True).stdout

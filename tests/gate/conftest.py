@@ -7,6 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from bench_utils.cli import app
+from bench_utils.gate import sides
 
 # Another project's claims: they are run there, not here.
 collect_ignore = ["example_project"]
@@ -58,23 +62,36 @@ class Project:
             encoding="utf-8",
         )
 
-    def gate(self, *arguments: str) -> tuple[int, str, str]:
-        """The exit status, the output and the errors of `claims gate` with these arguments."""
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        """The exit status, the output and the errors of `claims gate` in a process of its own."""
         process = self.start(*arguments)
         output, errors = process.communicate(timeout=280)
         return process.returncode, output, errors
 
+    def gate(self, *arguments: str) -> tuple[int, str, str]:
+        """The same in this process, and without environments: both sides run with this interpreter."""
+        found = CliRunner().invoke(app, ["gate", *arguments], env={"COLUMNS": "200"})
+        assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
+        return found.exit_code, found.stdout, found.stderr
+
     @property
     def left_behind(self) -> list[str]:
         """Folders of gates in the cache, and worktrees that the repository knows besides its own."""
-        runs = [path.name for path in (self.cache / "inference-claims" / "gate").glob("run-*")]
+        runs = [path.name for path in self.cache.rglob("gate/run-*")]
         return [*runs, *self.git("worktree", "list").splitlines()[1:]]
 
 
 @pytest.fixture
-def project(tmp_path):
+def built_project(tmp_path, isolated_cache):
+    """The example as it is, to be built."""
+    return Project(tmp_path / "project", isolated_cache)
+
+
+@pytest.fixture
+def project(built_project, monkeypatch):
     """The example without a build: its package is found in the tree."""
-    made = Project(tmp_path / "project", tmp_path / "cache")
-    (made.folder / "pyproject.toml").unlink()
-    made.commit("nothing to build")
-    return made
+    (built_project.folder / "pyproject.toml").unlink()
+    built_project.commit("nothing to build")
+    monkeypatch.setattr(sides, "_environment", lambda *_: Path(sys.executable))
+    monkeypatch.chdir(built_project.folder)
+    return built_project

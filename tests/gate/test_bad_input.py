@@ -12,6 +12,12 @@ def test_an_unknown_revision(project):
     assert "unknown-revision" in errors
 
 
+def test_a_base_that_is_empty_such_as_an_unset_variable(project):
+    status, _, errors = project.gate("")
+    assert status == 2
+    assert "unknown-revision" in errors
+
+
 def test_a_revision_that_looks_like_an_option(project):
     assert project.gate("--", "--all")[0] == 2
 
@@ -82,10 +88,16 @@ def test_two_questions_at_once_or_none(project):
         assert "say what to judge" in errors
 
 
-def test_a_project_that_cannot_be_built(project):
-    project.write("pyproject.toml", "[build-system]\nrequires = []\nbuild-backend = 'missing'\n")
-    project.commit("no such backend")
-    status, _, errors = project.gate("HEAD~1")
+def test_a_project_that_cannot_be_built(built_project):
+    built_project.write("pyproject.toml", "[build-system]\nrequires = []\nbuild-backend = 'missing'\n")
+    built_project.commit("no such backend")
+    status, _, errors = built_project.run("HEAD")
     assert status == 3
-    assert "head-not-built" in errors
-    assert not project.left_behind
+    assert "base-not-built" in errors
+    assert not built_project.left_behind
+
+
+def test_nothing_to_go_on_with(project):
+    status, _, errors = project.gate("--self-test", "HEAD", "--select", "T1[1000]", "--budget", "0.1", "--resume")
+    assert status == 2
+    assert "nothing-to-resume" in errors

@@ -56,6 +56,9 @@ def test_a_cost_that_is_no_longer_counted_is_broken():
         ("not-applicable", {}, ("new", Weight.NOTED)),
         ("not-applicable", "not-applicable", None),
         ("not-applicable", "failed", ("fails", Weight.REGRESSION)),
+        ({}, "above-roofline", ("vanished", Weight.BROKEN)),
+        ("failed", "not-applicable", ("vanished", Weight.BROKEN)),
+        ("failed", "error", ("fails", Weight.BROKEN)),
     ],
 )
 def test_how_a_case_that_is_not_ok_weighs(before, after, expected):
@@ -87,6 +90,8 @@ def test_a_verdict_that_turns_against_the_claim_blocks():
     assert weights(base, head) == {("A", "verdict"): Weight.REGRESSION}
     assert weights(head, base) == {("A", "verdict"): Weight.BETTER}
     assert weights(head, head) == {}
+    unsure = counts({"A[1]": {}}, verdicts={"A": ("inconclusive", "")})
+    assert weights(base, unsure) == {("A", "verdict"): Weight.NOTED}
 
 
 def test_cases_of_one_side_alone_are_named():
@@ -164,14 +169,20 @@ def test_a_difference_that_comes_out_alike_twice_stands():
     assert list(recount.confirmed([finding], first, step(11, 13))) == [finding]
 
 
-def test_a_counter_that_is_not_exact_is_noted_and_one_that_rose_twice_is_undecided():
+def test_a_counter_that_is_not_exact_is_noted():
     first = step(10, 12)
     (finding,) = findings.of_cases(*first)
-    (noted,) = recount.confirmed([finding], first, step(11, 11))
-    assert noted.weight is Weight.NOTED
-    assert "not exact" in noted.told
-    (undecided,) = recount.confirmed([finding], first, step(10, 15))
-    assert undecided.weight is Weight.UNDECIDED
+    for again in (step(11, 11), step(10, 15)):
+        (noted,) = recount.confirmed([finding], first, again)
+        assert noted.weight is Weight.NOTED
+        assert "not exact" in noted.told
+
+
+def test_a_new_case_that_fails_beside_a_regression_stays_what_it_is():
+    base, head = step(10, 12)
+    head = counts({"A[1]": {"bytes": 12}, "A[2]": "failed"})
+    found = list(findings.of_cases(base, head))
+    assert list(recount.confirmed(found, (base, head), step(10, 12))) == found
 
 
 def test_a_failure_that_does_not_repeat_is_undecided():
@@ -181,6 +192,8 @@ def test_a_failure_that_does_not_repeat_is_undecided():
     (again,) = recount.confirmed([finding], first, (fine, fine))
     assert again.weight is Weight.UNDECIDED
     assert list(recount.confirmed([finding], first, first)) == [finding]
+    in_another_way = fine, counts({"A[0]": {}, "A[1]": "error"})
+    assert list(recount.confirmed([finding], first, in_another_way)) == [finding]
 
 
 def test_all_cases_of_a_claim_are_counted_again_where_its_verdict_differs():

@@ -88,15 +88,13 @@ def test_the_working_tree_is_judged_where_it_is_named_and_stays_as_it_is(project
     assert project.git("status", "--porcelain", "--", ".", ":(exclude)results") == before
 
 
-def test_a_slower_total_is_found_by_its_times_and_a_project_is_built_with_what_it_needs(tmp_path):
-    """With a real build of both sides: the wheel of each is what runs."""
-    from tests.gate.conftest import Project
-
-    project = Project(tmp_path / "project", tmp_path / "cache")
+def test_a_slower_total_is_found_by_its_times_and_a_project_is_built_with_what_it_needs(built_project):
+    """All of it as a user runs it in another repository: the wheel of each side is what runs."""
+    project = built_project
     project.edit("arithmetic/__init__.py", "import torch\n", "import time\n\nimport torch\n")
     project.edit("arithmetic/__init__.py", "    return", "    time.sleep(0.004)\n    return")
     project.commit("slower, with the same counts")
-    status, output, errors = project.gate("HEAD~1", "--select", "T1[1000]", "--budget", "4")
+    status, output, errors = project.run("HEAD~1", "--select", "T1[1000]", "--budget", "4")
     assert status == 1, output + errors
     assert "slower: " in output
     assert "T1[1000]" in output
@@ -104,7 +102,7 @@ def test_a_slower_total_is_found_by_its_times_and_a_project_is_built_with_what_i
     document = json.loads(record.read_text())
     assert len(document["pairs"]) >= 14, "seven pairs, and seven more that confirm it"
     assert document["status"] == 1
-    assert str(tmp_path) not in record.read_text()
+    assert str(project.folder.parent) not in record.read_text()
     assert not project.left_behind
 
 

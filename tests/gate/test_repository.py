@@ -1,11 +1,14 @@
 """What the gate asks of git, and what it leaves behind there: nothing."""
 
 import shutil
+from pathlib import Path
 
 import pytest
 
 from bench_utils.gate import repository, sides
 from bench_utils.gate.refusal import GateRefusal
+
+RESULTS = Path("results")
 
 
 @pytest.fixture
@@ -25,7 +28,7 @@ def test_the_working_tree_becomes_a_commit_with_new_files_and_without_ignored_on
     project.write("noise.log", "")
     project.edit("arithmetic/__init__.py", "ones_like", "zeros_like")
     before = project.git("status", "--porcelain")
-    revision = source.revision("head", ".", tmp_path)
+    revision = source.revision("head", ".", tmp_path, RESULTS)
     names = project.git("ls-tree", "-r", "--name-only", revision.commit).splitlines()
     assert "new.py" in names
     assert "noise.log" not in names
@@ -36,13 +39,13 @@ def test_the_working_tree_becomes_a_commit_with_new_files_and_without_ignored_on
 
 
 def test_the_commit_at_hand_is_only_taken_for_granted_where_nothing_differs_from_it(project, source, tmp_path):
-    assert source.revision("head", None, tmp_path).commit == project.git("rev-parse", "HEAD")
+    assert source.revision("head", None, tmp_path, RESULTS).commit == project.git("rev-parse", "HEAD")
     project.write("results/box/record.json", "{}")
-    assert source.revision("head", None, tmp_path).commit, "records are no change of the code"
+    assert source.revision("head", None, tmp_path, RESULTS).commit, "records are no change of the code"
     project.write("new.py", "")
     with pytest.raises(GateRefusal, match=r"1 files differ .*new\.py"):
-        source.revision("head", None, tmp_path)
-    assert source.revision("head", "HEAD", tmp_path).commit == project.git("rev-parse", "HEAD")
+        source.revision("head", None, tmp_path, RESULTS)
+    assert source.revision("head", "HEAD", tmp_path, RESULTS).commit == project.git("rev-parse", "HEAD")
 
 
 def test_a_shallow_clone_says_what_it_lacks(project, tmp_path):
@@ -50,15 +53,15 @@ def test_a_shallow_clone_says_what_it_lacks(project, tmp_path):
     project.git("clone", "--quiet", "--depth", "1", f"file://{project.folder}", str(tmp_path / "shallow"))
     shallow = repository.find(tmp_path / "shallow")
     with pytest.raises(GateRefusal, match="this clone is shallow"):
-        shallow.revision("base", "HEAD~1", tmp_path)
+        shallow.revision("base", "HEAD~1", tmp_path, RESULTS)
 
 
 def test_trailers_are_those_of_the_commits_at_hand(project, source, tmp_path):
     project.commit("before\n\nClaims-accept: A * : an old one")
-    base = source.revision("base", "HEAD", tmp_path)
+    base = source.revision("base", "HEAD", tmp_path, RESULTS)
     project.commit("one\n\nClaims-accept: A[1] bytes: rows\n are aligned\nReviewed-by: Ada")
     project.commit("two\n\nClaims-accept: B time: slower")
-    head = source.revision("head", "HEAD", tmp_path)
+    head = source.revision("head", "HEAD", tmp_path, RESULTS)
     assert source.trailers(base, head, "Claims-accept") == ["B time: slower", "A[1] bytes: rows are aligned"]
 
 

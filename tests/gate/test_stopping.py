@@ -22,7 +22,7 @@ def read_until(process, words):
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_an_interrupt_keeps_the_pairs_and_removes_the_rest(project, name):
     process = project.start(*SLOW)
-    read_until(process, "pair 3")
+    read_until(process, "pair 2")
     process.send_signal(getattr(signal, name))
     output, errors = process.communicate(timeout=60)
     assert process.returncode == 130, output + errors
@@ -30,19 +30,19 @@ def test_an_interrupt_keeps_the_pairs_and_removes_the_rest(project, name):
     assert "Traceback" not in errors
     (path,) = (project.folder / "results").glob("*/gate/*-gate.json")
     record = json.loads(path.read_text())
-    assert len(record["pairs"]) >= 2
+    assert len(record["pairs"]) >= 1
     assert record["verdict"] == "interrupted"
     assert not project.left_behind
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no such signals")
-@pytest.mark.parametrize("words", ["building head", "importing", "pair 2"])
+@pytest.mark.parametrize("words", ["building head", "pair 2"])
 def test_a_kill_at_any_stage_does_not_stop_the_next_gate_which_cleans_up(project, words):
     process = project.start(*SLOW)
     read_until(process, words)
     process.kill()
     process.communicate()
     time.sleep(0.2)  # its children end by themselves
-    status, output, errors = project.gate("HEAD", "HEAD", "--select", "T2", "--budget", "3")
+    status, output, errors = project.run("HEAD", "HEAD", "--select", "T2", "--budget", "3")
     assert status == 0, output + errors
     assert not project.left_behind
