@@ -59,24 +59,22 @@ def _figures(name: str, record: GateRecord, player: Player) -> Figures:
 def _plays(
     pool: Sequence[PairSamples], contrasts: Contrasts, min_effects: Mapping[str, float], rule: Rule
 ) -> Iterator[Play]:
-    """One gate after the other, each on the pairs that follow; the last one is cut short, as by a budget."""
-    pairs = iter(pool)
-    num_used = rule.looks[0]
-    while num_used >= rule.looks[0]:
+    """One gate after the other, each on the pairs that follow; the last one may go on with the first pairs.
+
+    Leaving that one out would leave out those that need many pairs. A pool too small for a single gate gives none.
+    """
+    start = 0
+    while start < len(pool):
         running = trial(min_effects, rule)
-        num_used = 0
         try:
             wanted = next(running)
-            while True:
-                pair = next(pairs, None)
-                if pair is None:
-                    running.send(None)
-                else:
-                    num_used += 1
-                    wanted = running.send({key: _log(pair[key], contrasts[key]) for key in wanted})
+            for number in range(start, start + len(pool)):
+                pair = pool[number % len(pool)]
+                start = number + 1
+                wanted = running.send({key: _log(pair[key], contrasts[key]) for key in wanted})
+            return
         except StopIteration as ended:
-            if num_used >= rule.looks[0]:
-                yield {key: each.state for key, each in ended.value.items()}
+            yield {key: each.state for key, each in ended.value.items()}
 
 
 def _log(samples_s: Mapping[str, Samples], contrast: Contrast) -> float:

@@ -40,7 +40,7 @@ class _Kind:
     formula: Callable[..., int] | None
 
 
-class _Dispatched(TorchDispatchMode):
+class Dispatched(TorchDispatchMode):
     """Counts the operators that torch dispatches, by its own formulas; its FLOP counter is thrice as slow."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class _Dispatched(TorchDispatchMode):
 
 def count(run: Callable[[], object]) -> Counted:
     """Run once, untimed, and count what torch dispatches."""
-    with torch.inference_mode(), _Dispatched() as counted:
+    with torch.inference_mode(), Dispatched() as counted:
         run()
     if counted.num_flops % 2:
         raise ValueError(f"{counted.num_flops} floating-point operations are not whole multiply-accumulates")

@@ -64,11 +64,11 @@ def test_a_noisy_machine_is_told_by_what_is_seen_and_by_the_alarms_of_the_others
     assert compare_fail.alarms.num > 30
 
 
-def test_plays_of_one_question_share_no_pair():
+def test_plays_of_one_question_share_no_pair_but_for_the_last_one():
     found = pool(20, 0.001)
     gate = figures_of(found, Rule())[0]
-    assert gate.alarms.out_of == 2, "twice seven, and six are no third"
-    assert gate.seen["20%"].num_independent == 1, "and fourteen with the confirmation"
+    assert gate.alarms.out_of == 3, "twice seven, and six with the first one again"
+    assert gate.seen["20%"].num_independent == 2, "fourteen with the confirmation, and six with the first eight"
 
 
 def test_a_pool_too_small_for_one_gate_says_nothing():
