@@ -5,6 +5,7 @@ older than the gate. Requests and answers are one JSON object a line; what a cla
 """
 
 import gc
+import importlib.util
 import json
 import os
 import queue
@@ -24,6 +25,7 @@ class Worker:
         from bench_utils import settings
         from bench_utils.discovery import find_claims
         from bench_utils.lab import open_lab
+        from bench_utils.measure.clock import synchronizer
 
         self._claims, self._broken = find_claims(folder)
         for claim in self._claims:
@@ -33,6 +35,8 @@ class Worker:
         self._cases = {_key(claim, case): (claim, case) for claim in self._claims for case in claim.cases()}
         self._counted: dict[str, dict[Any, Any]] = {}
         self._open: dict[str, tuple[Any, Any]] = {}
+        self._dispatched = _dispatched()
+        self._wait_for_device = synchronizer(self._lab.placement.device.type) or (lambda: None)
 
     def describe(self) -> dict[str, Any]:
         """The claims and their cases, what could not be imported, and where all of it runs."""
@@ -56,17 +60,15 @@ class Worker:
 
     def count(self, key: str) -> dict[str, Any]:
         """Run a case once, untimed: its asserts, its counters, and what torch dispatched for it."""
-        from bench_utils.measure import counters
-
         claim, case = self._new(key)
         plain_run = claim.run
         dispatched: dict[str, int] = {}
 
         def counted_run(*arguments: Any) -> Any:
-            output: list[Any] = []
-            counted = counters.count(lambda: output.append(plain_run(*arguments)))
-            dispatched.update(dispatched_macs=counted.macs, dispatched_kernels=counted.num_kernels)
-            return output[0]
+            with self._dispatched() as counted:
+                output = plain_run(*arguments)
+            dispatched.update(dispatched_macs=counted.num_flops // 2, dispatched_kernels=counted.num_kernels)
+            return output
 
         claim.run = counted_run
         try:
@@ -137,8 +139,21 @@ class Worker:
         for _ in range(num_runs):
             claim.run(*case)
         if extra_s:
+            self._wait_for_device()  # waiting beside its work would add nothing
             _spin(extra_s * num_runs)
         return self._lab.clock.end(mark)
+
+
+def _dispatched() -> Any:
+    """The gate's own way of counting, whatever the side's is: both sides are measured with one yardstick."""
+    source = Path(__file__).resolve().parents[1] / "measure" / "counters.py"
+    spec = importlib.util.spec_from_file_location("counters_of_the_gate", source)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where its dataclasses look themselves up
+    spec.loader.exec_module(module)
+    return module.Dispatched
 
 
 def _spin(seconds: float) -> None:
