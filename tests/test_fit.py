@@ -159,7 +159,7 @@ def test_a_bug_is_no_answer(monkeypatch, capsys):
     monkeypatch.setattr("bench_utils.fit.answer", lambda *_arguments: 1 // 0)
     with pytest.raises(SystemExit) as ended:
         cli.main()
-    assert ended.value.code == 3
+    assert ended.value.code == 70
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
