@@ -61,6 +61,7 @@ def list_claims(folder: Folder = Path("benchmarks"), as_json: AsJson = False) ->
                     "num_cases": len(claim.cases()),
                     "params": dict(zip(claim.param_names, claim.params, strict=True)),
                     "tracked": dict(claim.tracked),
+                    "min_effect": claim.min_effect,
                 }
                 for claim in claims
             ],

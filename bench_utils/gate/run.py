@@ -43,7 +43,7 @@ def gate(base: str, head: str | None, options: Options, console: Console) -> tup
         found.findings += _recounted(built, counts, options, console)
         found.num_compared = findings.num_compared(*counts)
         found.num_skipped = len(counts[0].cases) - found.num_compared
-        timed = findings.comparable(*counts)
+        timed = findings.comparable(*counts) if options.budget_s else []
         found.min_effects = {key: stages.min_effect(suites, key, options) for key in timed}
         with stages.timing(found, path, PairTaker(built, options.environ), deadline_s, console) as timing:
             try:

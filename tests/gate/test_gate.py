@@ -28,6 +28,13 @@ def test_one_redundant_copy_is_caught_by_counting_without_a_single_timing(projec
     assert "better" in back[1], "the same step the other way is shown as an improvement"
 
 
+def test_without_a_budget_everything_is_counted_and_nothing_timed(project):
+    status, output, errors = project.gate("HEAD", "HEAD", "--budget", "0")
+    assert status == 0
+    assert "4 cases compared, and nothing timed" in output
+    assert "pair 1" not in errors
+
+
 def test_a_change_that_is_meant_is_accepted_by_a_commit_of_the_same_change(project):
     project.edit("arithmetic/__init__.py", "return values @", "return values.clone() @")
     project.commit("one more copy\n\nClaims-accept: T2[*] dispatched_kernels: it is kept for the caller")
