@@ -1,4 +1,4 @@
-"""The `claims gate` command: fail a change on a real regression, and on nothing else."""
+"""The `claims gate` command: what a change costs, breaks and slows down."""
 
 import json
 import signal
@@ -110,8 +110,12 @@ def gate(
             typer.echo(in_markdown.refusal(refusal.code, str(refusal)), nl=False)
         typer.echo(f"claims gate: {refusal} ({refusal.code})", err=True)
         raise typer.Exit(_status(refusal.status, cannot_tell)) from refusal
+    except typer.Exit as ended:
+        if as_json:
+            typer.echo(json.dumps({"error": "usage", "message": str(ended.__cause__), "status": ended.exit_code}))
+        raise
     except KeyboardInterrupt:
-        typer.echo("claims gate: interrupted; pairs that were measured lie in results/<machine>/gate/", err=True)
+        typer.echo(f"claims gate: interrupted; what was measured lies in {results}/<machine>/gate/", err=True)
         raise typer.Exit(_INTERRUPTED) from None
     _tell(found, path, options, as_json=as_json, markdown=markdown)
     raise typer.Exit(_status(found.status or 0, cannot_tell))
@@ -139,6 +143,10 @@ def _found(
     num_asked = sum((self_test, records is not None, base is not None and not self_test))
     if num_asked != 1 or (self_test and head):
         raise ChoiceError("say what to judge: BASE [HEAD], or --records A.json B.json, or --self-test [REVISION]")
+    if (neighbours or resume) and not self_test:
+        raise ChoiceError("--neighbours and --resume are the self-test's: there is no --self-test")
+    if options.accepted and self_test:
+        raise ChoiceError("--accept is for changes: a self-test has none")
     if self_test and base and Path(base).is_file():
         found = record.read(Path(base))  # an earlier one, to look at
         return replace(found, figures=figures_of(found, options.rule)), Path(base)

@@ -14,7 +14,7 @@ from bench_utils.gate.refusal import GateRefusal
 
 TRAILER = "Claims-accept"
 _UNUSED = "was accepted, and nothing differs there"
-_FORM = re.compile(r"(?P<cases>[^:]*\S)\s+(?P<what>\S+?)\s*:\s*(?P<reason>\S.*)")
+_FORM = re.compile(r"(?P<cases>\S.*?)\s+(?P<what>[^\s:]+)\s*:\s+(?P<reason>\S.*)")
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,12 @@ class Acceptance:
 
     def covers(self, finding: Finding) -> bool:
         """Whether it speaks of this finding."""
-        return self.what in ("*", finding.what.replace(" ", "_")) and names(self.cases, finding.key)
+        return self.what in ("*", word_of(finding)) and names(self.cases, finding.key)
+
+
+def word_of(finding: Finding) -> str:
+    """What a finding is about, in one word."""
+    return finding.what.replace(" ", "_")
 
 
 def parse(text: str) -> Acceptance:
@@ -51,10 +56,9 @@ def names(pattern: str, key: str) -> bool:
 
 def accept(found: Sequence[Finding], accepted: Sequence[Acceptance]) -> list[Finding]:
     """The findings with the reasons why they may be so; an acceptance that none needs is a finding too."""
-    used, marked = set(), []
+    marked = []
     for finding in found:
         covering = next((each for each in accepted if finding.blocks and each.covers(finding)), None)
-        used.add(covering)
         marked.append(replace(finding, accepted=covering.reason) if covering else finding)
-    unused = [each for each in accepted if each not in used]
+    unused = [each for each in accepted if not any(each.covers(finding) for finding in found if finding.blocks)]
     return [*marked, *(Finding(each.cases, each.what, Weight.NOTED, _UNUSED) for each in unused)]

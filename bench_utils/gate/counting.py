@@ -41,13 +41,18 @@ class Suite:
     device: str
     dtype: str
 
+    @property
+    def keys(self) -> list[str]:
+        """Every case of every claim."""
+        return [key for claim in self.claims.values() for key in claim.cases]
+
     def claim_of(self, key: str) -> ClaimFacts:
         """The claim that a case belongs to."""
         return self.claims[claim_id_of(key)]
 
 
 @dataclass(frozen=True)
-class Counted:
+class CaseCount:
     """One case of one side: a validity code with its reason, and its counters."""
 
     code: str
@@ -87,30 +92,33 @@ class Counter:
         return Suite(claims, told["broken"], told["device"], told["dtype"])
 
     def count(
-        self, keys: Sequence[str], begin: Callable[[str], None], end: Callable[[str, Counted], None]
-    ) -> tuple[dict[str, Counted], dict[str, tuple[str, str]]]:
+        self, keys: Sequence[str], begin: Callable[[str], None], end: Callable[[str, CaseCount], None]
+    ) -> tuple[dict[str, CaseCount], dict[str, tuple[str, str]]]:
         """Every case once, and then each claim's verdict (outcome, reason) over its cases.
 
-        A case that ends the process costs only itself, and the verdicts of claims that were counted before it.
+        A case that ends the process costs only itself, and the verdicts of the claims until then.
         """
-        counted: dict[str, Counted] = {}
+        counted: dict[str, CaseCount] = {}
+        undecidable: set[str] = set()
         for key in keys:
             begin(key)
             try:
-                counted[key] = Counted(**self._runner.ask("count", key=key))
+                counted[key] = CaseCount(**self._runner.ask("count", key=key))
             except WorkerDied as died:
-                counted[key] = Counted("error", str(died))
+                counted[key] = CaseCount("error", str(died))
                 self._renew()
+                undecidable |= set(map(claim_id_of, counted))  # the new process knows nothing of their cases
             end(key, counted[key])
-        return counted, dict(self._verdicts(counted))
+        decidable = dict.fromkeys(each for each in map(claim_id_of, counted) if each not in undecidable)
+        return counted, dict(self._verdicts(decidable))
 
-    def _verdicts(self, counted: Iterable[str]) -> Iterator[tuple[str, tuple[str, str]]]:
-        for claim_id in dict.fromkeys(map(claim_id_of, counted)):
+    def _verdicts(self, claim_ids: Iterable[str]) -> Iterator[tuple[str, tuple[str, str]]]:
+        for claim_id in claim_ids:
             try:
                 told = self._runner.ask("decide", claim_id=claim_id)
             except WorkerDied as died:
-                told = {"outcome": Outcome.INVALID.value, "reason": str(died)}
-                self._renew()
+                yield claim_id, (Outcome.INVALID.value, str(died))
+                return
             yield claim_id, (told["outcome"], told["reason"])
 
     def _renew(self) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from bench_utils.gate.counting import DISPATCHED, Counted, Suite
+from bench_utils.gate.counting import DISPATCHED, CaseCount, Suite
 from bench_utils.gate.refusal import BROKEN, UNDECIDED
 from bench_utils.gate.rule import Judged, State
 from bench_utils.verdict import Outcome
@@ -55,7 +55,7 @@ class Counts:
     """What counting gave for one side."""
 
     suite: Suite
-    cases: Mapping[str, Counted]
+    cases: Mapping[str, CaseCount]
     verdicts: Mapping[str, tuple[str, str]]
 
 
@@ -65,7 +65,7 @@ def of_suites(base: Suite, head: Suite, keys: Sequence[str]) -> Iterator[Finding
         yield Finding(module, MODULE, Weight.BROKEN, f"cannot be imported in head: {error}")
     for module, error in base.broken.items():
         yield Finding(module, MODULE, Weight.NOTED, f"cannot be imported in base: {error}")
-    in_base, in_head = ({key for claim in side.claims.values() for key in claim.cases} for side in (base, head))
+    in_base, in_head = set(base.keys), set(head.keys)
     for key in keys:
         if key not in in_head:
             yield Finding(key, VANISHED, Weight.BROKEN, "head has no such case: what it watched is watched no more")
@@ -96,7 +96,7 @@ def of_cases(base: Counts, head: Counts) -> Iterator[Finding]:
             yield from _of_verdict(claim_id, outcome, *head.verdicts[claim_id])
 
 
-def has_failed(counted: Counted) -> bool:
+def has_failed(counted: CaseCount) -> bool:
     """Whether an assert, or anything else, failed in a case."""
     return counted.code in _FAILED
 
@@ -132,7 +132,7 @@ def is_same_workload(key: str, base: Suite, head: Suite) -> bool:
     return base.claim_of(key).version == head.claim_of(key).version
 
 
-def _of_validity(key: str, one: Counted, other: Counted) -> Iterator[Finding]:
+def _of_validity(key: str, one: CaseCount, other: CaseCount) -> Iterator[Finding]:
     before, now = (f"{side.code}: {side.reason}" for side in (one, other))
     if has_failed(other):
         is_old = has_failed(one)

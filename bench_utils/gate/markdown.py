@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from bench_utils.gate.findings import Finding, Weight
 from bench_utils.gate.told import Told
-from bench_utils.gate.view import commit_of, self_test_cells, summary, time_cells
+from bench_utils.gate.view import beside, commit_of, self_test_cells, summary, time_cells
 from bench_utils.history.paths import without_paths
 from bench_utils.history.report.markdown import plain
 
@@ -49,8 +49,7 @@ def _findings(title: str, found: Sequence[Finding]) -> Iterator[str]:
 
 def _self_test(told: Told) -> Iterator[str]:
     found = told.found
-    busy = f", beside {found.num_neighbours} busy processes" if found.num_neighbours else ""
-    yield plain(f"{found.machine.name}: {len(found.min_effects)} cases, {len(found.pairs)} pairs{busy}")
+    yield plain(f"{found.machine.name}: {len(found.min_effects)} cases, {len(found.pairs)} pairs{beside(found)}")
     yield ""
     slowdowns = told.figures[0].seen if told.figures else []
     yield from _table(["rule", "false alarms", *(f"sees {slower} slower" for slower in slowdowns)])

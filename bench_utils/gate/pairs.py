@@ -108,14 +108,15 @@ class PairTaker:
             runner.send("open", key=key)
         answers = [runner.receive() for runner in runners]
         try:
-            opened = [_demand(answer) for answer in answers]
+            opened = [_demand(runner, answer) for runner, answer in zip(runners, answers, strict=True)]
             if key not in self._plans:
                 self._plans[key] = _plan(runners, key, can_repeat=all(each["can_repeat"] for each in opened))
-            return self._bursts(runners, key, self._plans[key])
-        finally:
-            for runner, answer in zip(runners, answers, strict=True):
-                if answer["code"] == "ok":
-                    runner.ask("close", key=key)
+            samples_s = self._bursts(runners, key, self._plans[key])
+        except _Failed:
+            _close(runners, answers, key)
+            raise
+        _close(runners, answers, key)
+        return samples_s
 
     def _bursts(self, runners: Sequence[Runner], key: str, plan: _Plan) -> dict[str, Samples]:
         is_slowed = any(arm.slower_by for arm in self.arms)
@@ -153,10 +154,17 @@ def _burst(runner: Runner, key: str, plan: _Plan, extra_s: float = 0.0) -> tuple
         num_warm=plan.num_warm,
         extra_s=extra_s,
     )
-    return tuple(_demand(answer)["samples_s"])
+    return tuple(_demand(runner, answer)["samples_s"])
 
 
-def _demand(answer: dict[str, Any]) -> dict[str, Any]:
+def _close(runners: Sequence[Runner], answers: Sequence[dict[str, Any]], key: str) -> None:
+    """Let go of a case on the sides that opened it."""
+    for runner, answer in zip(runners, answers, strict=True):
+        if answer["code"] == "ok":
+            runner.ask("close", key=key)
+
+
+def _demand(runner: Runner, answer: dict[str, Any]) -> dict[str, Any]:
     if answer["code"] != "ok":
-        raise _Failed(f"{answer['code']}: {answer['reason']}")
+        raise _Failed(f"{runner.side.name}: {answer['code']}: {answer['reason']}")
     return answer

@@ -45,10 +45,12 @@ def take(
         taker = PairTaker([side, side], options.environ, ARMS)
         with stages.timing(found, path, taker, deadline_s, console) as timing, sides.neighbours(num_neighbours):
             while timing.has_time_for_another():
-                timing.take(list(found.min_effects))
+                timing.take([key for key in found.min_effects if key not in timing.failed])
         failed = timing.failed.items()
         found.findings = [Finding(key, TIME, Weight.NOTED, f"left out: {why}") for key, why in failed]
         found.min_effects = {key: each for key, each in found.min_effects.items() if key not in timing.failed}
+        if not found.min_effects:
+            raise GateRefusal("nothing-timed", next(iter(timing.failed.values())), UNDECIDED)
         found.figures = figures_of(found, options.rule)
         found.verdict, found.status = "measured", 0
         found.write(path)

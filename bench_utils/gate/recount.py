@@ -20,7 +20,7 @@ def confirmed(
 ) -> Iterator[Finding]:
     """The findings as two counts (base, head) of them say."""
     for finding in found:
-        if finding.weight not in _COUNTED_TWICE or not all(finding.key in known for known in _known(first)):
+        if finding.weight not in _COUNTED_TWICE or finding.key not in _counted_on_both(first):
             yield finding
         elif finding.what in (FAILS, VERDICT):
             is_alike = _state(finding, first) == _state(finding, again)
@@ -30,9 +30,10 @@ def confirmed(
             yield _counter(finding, first, again)
 
 
-def _known(counts: tuple[Counts, Counts]) -> Iterator[set[str]]:
-    """What a side counted: a case that is new in head has nothing to be held against."""
-    return ({*side.cases, *side.verdicts} for side in counts)
+def _counted_on_both(counts: tuple[Counts, Counts]) -> set[str]:
+    """A case that is new in head has nothing to be held against."""
+    base, head = ({*side.cases, *side.verdicts} for side in counts)
+    return base & head
 
 
 def _state(finding: Finding, counts: tuple[Counts, Counts]) -> tuple[object, ...]:
@@ -42,15 +43,16 @@ def _state(finding: Finding, counts: tuple[Counts, Counts]) -> tuple[object, ...
 
 
 def _counter(finding: Finding, first: tuple[Counts, Counts], again: tuple[Counts, Counts]) -> Finding:
-    """A cost that differs by as much again is exact; one that does not is none to be compared so."""
-    step, second = (_difference(finding, counts) for counts in (first, again))
-    if step == second:
-        return finding
-    return replace(
-        finding, weight=Weight.NOTED, told=f"not exact: {finding.told}, and counted again by {second:+,}"
-    )
+    """A cost that goes the same way by as much again is exact; one that does not go that way again is none."""
+    step, second = _difference(finding, first), _difference(finding, again)
+    if step is None or second is None:
+        return replace(finding, weight=Weight.UNDECIDED, told=f"{finding.told}, and could not be counted again")
+    told = f"{finding.told}, and {second:+,} when counted again"
+    if step * second <= 0:
+        return replace(finding, weight=Weight.NOTED, told=f"not exact: {told}")
+    return finding if step == second else replace(finding, told=told)
 
 
-def _difference(finding: Finding, counts: tuple[Counts, Counts]) -> float:
-    base, head = (side.cases[finding.key].counters.get(finding.what, 0.0) for side in counts)
-    return head - base
+def _difference(finding: Finding, counts: tuple[Counts, Counts]) -> float | None:
+    base, head = (side.cases[finding.key].counters.get(finding.what) for side in counts)
+    return None if base is None or head is None else head - base

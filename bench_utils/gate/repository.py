@@ -75,8 +75,10 @@ class Repository:
 
     def _changed_files(self, results: Path) -> list[str]:
         """What the working tree has otherwise than its commit, new files included."""
-        kept = [] if results.is_absolute() else [f":(exclude){self.prefix}{results.as_posix()}"]
-        told = self._git("status", "--porcelain", "--no-renames", "--", self.prefix or ".", *kept)
+        top, kept = self.top.resolve(), (self.top / self.prefix / results).resolve()
+        excluded = [f":(exclude,top){kept.relative_to(top).as_posix()}"] if kept.is_relative_to(top) else []
+        wanted = ("status", "--porcelain", "--untracked-files=normal", "--no-renames", "--", self.prefix or ".")
+        told = self._git(*wanted, *excluded)
         return [line[3:] for line in told.splitlines()]
 
     def _snapshot(self, scratch: Path) -> str:
@@ -94,11 +96,8 @@ class Repository:
     def trailers(self, base: Revision, head: Revision, key: str) -> list[str]:
         """The values of a trailer in the messages of the commits that `head` adds to `base`."""
         form = f"--format=%(trailers:key={key},valueonly,unfold)"
-        return [
-            line.strip()
-            for line in self._git("log", form, f"{base.commit}..{head.commit}").splitlines()
-            if line.strip()
-        ]
+        told = self._git("log", "--no-show-signature", form, f"{base.commit}..{head.commit}")
+        return [line.strip() for line in told.splitlines() if line.strip()]
 
     def add_worktree(self, path: Path, commit: str) -> None:
         """Check a commit out at `path`, without hooks, and with its submodules."""

@@ -69,7 +69,7 @@ def _count_both(
     counters: Sequence[Counter], suites: Sequence[Suite], keys: Sequence[str], console: Console
 ) -> tuple[Counts, Counts]:
     """What both have, in the same order on both sides; then what is new in head, which has to be right as well."""
-    in_base, in_head = ({key for claim in side.claims.values() for key in claim.cases} for side in suites)
+    in_base, in_head = (set(suite.keys) for suite in suites)
     common = [key for key in keys if key in in_base and key in in_head]
     new = [key for key in keys if key not in in_base]
     base, head = counters
@@ -82,13 +82,13 @@ def _recounted(
 ) -> list[Finding]:
     """The differences, those that weigh something counted again in processes that did nothing else."""
     found = list(findings.of_cases(*counts))
-    doubtful = recount.keys_to_recount(found, list(counts[0].cases))
+    doubtful = recount.keys_to_recount(found, list(counts[1].cases))
     if not doubtful:
         return found
     with ExitStack() as stack:
         counters = [stack.enter_context(Counter(side, options.environ)) for side in built]
         base, head = (
-            stages.count(counter, once.suite, doubtful, console)
+            stages.count(counter, once.suite, [key for key in doubtful if key in once.cases], console)
             for counter, once in zip(counters, counts, strict=True)
         )
     return list(recount.confirmed(found, counts, (base, head)))

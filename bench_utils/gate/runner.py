@@ -1,7 +1,6 @@
 """A worker as the gate sees it: a process that answers, or died and left words."""
 
 import json
-import os
 import subprocess
 import tempfile
 import threading
@@ -11,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from bench_utils.gate import worker
-from bench_utils.gate.sides import Side
+from bench_utils.gate.sides import Side, own_environ
 
 # What a hanging case may take; the same as asv's limit for a claim.
 TIMEOUT_S = 900.0
@@ -28,11 +27,10 @@ class Runner:
     def __init__(self, side: Side, environ: Mapping[str, str]) -> None:
         self.side = side
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
-        kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
         self._process = subprocess.Popen(
             [side.python, "-P", worker.__file__, side.folder],
             cwd=side.folder.parent,
-            env={**kept, **environ},
+            env={**own_environ(), **environ},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -95,11 +93,12 @@ class Runner:
 
     def _last_words(self) -> str:
         status = self._process.wait()
+        name = self.side.name
         if self._took_too_long:
-            return f"it took more than {TIMEOUT_S:.0f} s"
+            return f"{name} took more than {TIMEOUT_S:.0f} s"
         self._errors.seek(0)
         words = self._errors.read().decode("utf-8", "replace").strip()[-_LAST_WORDS:]
-        return f"its process ended with status {status}" + (f": {words.splitlines()[-1]}" if words else "")
+        return f"{name}'s process ended with status {status}" + (f": {words.splitlines()[-1]}" if words else "")
 
     def close(self) -> None:
         """End the process."""

@@ -23,6 +23,7 @@ ARMS = tuple(
     for each in (IDENTICAL, *SLOWED)
     for arm in (Arm(each.base, BASE.process), Arm(each.head, HEAD.process, each.slower_by))
 )
+_COMPARE_FAIL = "--benchmark-compare-fail=mean:10%"
 _FACTOR = 1.10  # what both other tools call a regression, where they are asked to fail at 10 %
 
 # What stands for base and head, for each case; what a play said of some of them.
@@ -64,7 +65,7 @@ def _plays(
     Leaving that one out would leave out those that need many pairs. A pool too small for a single gate gives none.
     """
     start = 0
-    while start < len(pool):
+    while min_effects and start < len(pool):
         running = trial(min_effects, rule)
         try:
             wanted = next(running)
@@ -72,9 +73,10 @@ def _plays(
                 pair = pool[number % len(pool)]
                 start = number + 1
                 wanted = running.send({key: _log(pair[key], contrasts[key]) for key in wanted})
-            return
+            running.send(None)  # it wants more pairs than there are
         except StopIteration as ended:
-            yield {key: each.state for key, each in ended.value.items()}
+            if len(pool) >= rule.looks[0]:
+                yield {key: each.state for key, each in ended.value.items()}
 
 
 def _log(samples_s: Mapping[str, Samples], contrast: Contrast) -> float:
@@ -95,9 +97,6 @@ def _asv(pool: Sequence[PairSamples], contrasts: Contrasts, watched: Iterable[st
             is_worse = _is_result_better(low, high, (low_stats, base), (high_stats, head), _FACTOR)
             play[key] = State.SLOWER if is_worse else State.SAME
         yield play
-
-
-_COMPARE_FAIL = "--benchmark-compare-fail=mean:10%"
 
 
 def _compare_fail(pool: Sequence[PairSamples], contrasts: Contrasts, watched: Iterable[str]) -> Iterator[Play]:

@@ -110,6 +110,11 @@ def neighbours(number: int) -> Iterator[None]:
             process.communicate()
 
 
+def own_environ() -> dict[str, str]:
+    """The variables at hand without those that would lend its packages to another interpreter."""
+    return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+
+
 def _install(python: Path, project: Path, wheels: Path, name: str) -> None:
     _pip(python, name, "wheel", "--no-deps", "--wheel-dir", str(wheels), str(project))
     (wheel,) = map(str, wheels.glob("*.whl"))
@@ -120,8 +125,7 @@ def _install(python: Path, project: Path, wheels: Path, name: str) -> None:
 
 def _pip(python: Path, name: str, *arguments: str) -> None:
     command = [str(python), "-m", "pip", *arguments, "--quiet", "--disable-pip-version-check", "--no-input"]
-    environ = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=own_environ(), capture_output=True, text=True, check=False)
     if done.returncode:
         told = "\n".join(done.stderr.strip().splitlines()[-_TOLD_LINES:])
         raise GateRefusal(f"{name}-not-built", f"{name} cannot be built:\n{told}", BROKEN)

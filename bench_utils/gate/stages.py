@@ -1,6 +1,6 @@
 """The stages that a gate and its self-test have in common, each with its progress."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import perf_counter
@@ -8,7 +8,7 @@ from time import perf_counter
 from rich.console import Console
 
 from bench_utils.gate import acceptance, sides
-from bench_utils.gate.counting import Counted, Counter, Suite, claim_id_of
+from bench_utils.gate.counting import CaseCount, Counter, Suite, claim_id_of
 from bench_utils.gate.findings import Counts
 from bench_utils.gate.options import Options
 from bench_utils.gate.pairs import PairTaker
@@ -43,16 +43,25 @@ def select(suites: Sequence[Suite], options: Options) -> list[str]:
     Raises:
         GateRefusal: a pattern names none, or the sides have none of them in common.
     """
-    first, second = ([key for claim in side.claims.values() for key in claim.cases] for side in suites)
+    first, second = (suite.keys for suite in suites)
     every = list(dict.fromkeys([*first, *second]))
-    for pattern in options.select:
-        if not any(acceptance.names(pattern, key) for key in every):
-            unknown = unknown_choice("case", pattern, dict.fromkeys(map(claim_id_of, every)))
-            raise GateRefusal("unknown-case", f"{unknown} Or some of a claim's cases, as in 'A2[cached-*]'.")
+    demand_known(options.select, every)
     chosen = [key for key in every if options.wants(key)]
     if not {*first} & {*second} & {*chosen}:
         raise GateRefusal("no-common-case", "base and head have none of these cases in common", UNDECIDED)
     return chosen
+
+
+def demand_known(patterns: Iterable[str], keys: Sequence[str]) -> None:
+    """Each pattern names a case, or it is refused.
+
+    Raises:
+        GateRefusal: one names none; what there is, and the nearest.
+    """
+    for pattern in patterns:
+        if not any(acceptance.names(pattern, key) for key in keys):
+            unknown = unknown_choice("case", pattern, dict.fromkeys(map(claim_id_of, keys)))
+            raise GateRefusal("unknown-case", f"{unknown} Or some of a claim's cases, as in 'A2[cached-*]'.")
 
 
 def count(counter: Counter, suite: Suite, keys: Sequence[str], console: Console) -> Counts:
@@ -66,7 +75,7 @@ def count(counter: Counter, suite: Suite, keys: Sequence[str], console: Console)
         began_s = perf_counter()
         progress.begin(f"{name} {key}")
 
-    def end(key: str, counted: Counted) -> None:
+    def end(key: str, counted: CaseCount) -> None:
         progress.end(f"{name} {key}", counted.code, perf_counter() - began_s)
 
     try:

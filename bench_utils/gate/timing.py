@@ -42,7 +42,7 @@ class Timing:
             try:
                 running.send(None)  # what the pairs at hand say
             except StopIteration as ended:
-                self._keep(ended.value or {})  # nothing, where the rule itself was interrupted
+                self._keep(ended.value or {}, "interrupted")  # nothing, where the rule itself was
             raise
 
     def take(self, keys: Sequence[str]) -> PairSamples:
@@ -90,9 +90,9 @@ class Timing:
                 left_s -= needed_s
         return [key for key in wanted if key in kept]
 
-    def _keep(self, found: Mapping[str, Judged]) -> None:
-        usual = {State.UNMEASURED: _NO_TIME}
+    def _keep(self, found: Mapping[str, Judged], unmeasured: str = _NO_TIME) -> None:
         for key, judged in found.items():
+            why = judged.reason or (unmeasured if judged.state is State.UNMEASURED else "")
             is_open = judged.state in (State.UNDECIDED, State.UNMEASURED)
-            reason = self.failed.get(key, usual.get(judged.state, "")) if is_open else ""
-            self.record.times[key] = replace(judged, reason=judged.reason or reason)
+            reason = self.failed.get(key, "") if is_open else ""
+            self.record.times[key] = replace(judged, reason=reason or why)

@@ -60,11 +60,18 @@ class Told:
 
 
 def told_of(found: GateRecord, path: Path | None, results: Path, rule: Rule) -> Told:
-    """The record with what is known of its machine."""
-    earlier = (test for _, test in record.self_tests(results, found.machine.id))
-    test = found if found.kind == "self-test" else next(earlier, None)
-    figures = test.figures if test else []
-    return Told(found, path.as_posix() if path else "", rule.level, test, figures)
+    """The record with what is known of its machine; two records are judged by a rule that no self-test knows."""
+    test = found if found.kind == "self-test" else None
+    if found.kind == "gate" and found.pairs:
+        earlier = (each for _, each in record.self_tests(results, found.machine.id))
+        test = next((each for each in earlier if vouches(each, found)), None)
+    return Told(found, path.as_posix() if path else "", rule.level, test, test.figures if test else [])
+
+
+def vouches(test: GateRecord, found: GateRecord) -> bool:
+    """Whether a self-test is whole, and of the same kind of run on a machine that did nothing else."""
+    kinds = [(each.model, each.profile, each.device, each.dtype) for each in (test, found)]
+    return bool(test.figures) and not test.num_neighbours and kinds[0] == kinds[1]
 
 
 def _figures(each: Figures) -> dict[str, Any]:

@@ -42,7 +42,9 @@ def trial(min_effects: Mapping[str, float], rule: Rule) -> Trial:
         confirming = [key for key in confirming if found[key] is suspects[key]]
     rest = judge(_estimates(logs, rule), min_effects, rule.level)
     unconfirmed = {key: _unconfirmed(judged) for key, judged in suspects.items() if found[key] is judged}
-    return {key: unconfirmed.get(key) or found.get(key) or _measured(rest[key], logs[key]) for key in min_effects}
+    unfinished = {key: replace(rest[key], num_pairs=len(logs[key])) for key in min_effects if key not in found}
+    every = {**found, **unconfirmed, **unfinished}
+    return {key: every[key] for key in min_effects}
 
 
 def _append(pair: Mapping[str, float], keys: Sequence[str], logs: Logs) -> list[str]:
@@ -75,7 +77,3 @@ def _confirmed(again: Sequence[float], first: Judged, min_effect: float, rule: R
 def _unconfirmed(first: Judged) -> Judged:
     reason = "slower at first, and there were not pairs enough to confirm it"
     return replace(first, state=State.UNDECIDED, reason=reason)
-
-
-def _measured(judged: Judged, values: Sequence[float]) -> Judged:
-    return replace(judged, num_pairs=len(values))

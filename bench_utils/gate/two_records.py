@@ -5,19 +5,21 @@ take, nor what the machine did meanwhile. How much that is shows in the other ca
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
+from bench_utils.claim import Claim
 from bench_utils.discovery import find_claims
-from bench_utils.gate import acceptance, findings
-from bench_utils.gate.counting import ClaimFacts, Counted, Suite
+from bench_utils.gate import acceptance, findings, stages
+from bench_utils.gate.counting import CaseCount, ClaimFacts, Suite
 from bench_utils.gate.findings import VERDICT, Counts, Finding, Weight
 from bench_utils.gate.options import Options
 from bench_utils.gate.record import GateRecord
 from bench_utils.gate.refusal import BROKEN, UNDECIDED, GateRefusal
-from bench_utils.gate.rule import DEFAULT_MIN_EFFECT, Estimate, Judged, Rule, judge
+from bench_utils.gate.rule import Estimate, Judged, Rule, judge
+from bench_utils.gate.stages import demand_known
 from bench_utils.history import records
 from bench_utils.history.compare import compare
 from bench_utils.history.entries import RunRecord
@@ -41,19 +43,19 @@ def gate(base: Path, head: Path, options: Options) -> GateRecord:
     if broken:
         told = "; ".join(f"{module.module}: {module.error}" for module in broken)
         raise GateRefusal("not-importable", f"which counters are costs is not known: {told}", BROKEN)
-    costs = {claim.id: tuple(claim.tracked) for claim in claims}
-    one, other = (_chosen(records.read(path), options) for path in (base, head))
-    return hold(one, other, costs, options)
+    one, other = (records.read(path) for path in (base, head))
+    demand_known(options.select, [*one.cases, *other.cases])
+    return hold(_chosen(one, options), _chosen(other, options), {claim.id: claim for claim in claims}, options)
 
 
-def hold(base: RunRecord, head: RunRecord, costs: Mapping[str, Sequence[str]], options: Options) -> GateRecord:
-    """Hold two records' cases against each other; `costs`: each claim's counters that may not rise.
+def hold(base: RunRecord, head: RunRecord, claims: Mapping[str, type[Claim]], options: Options) -> GateRecord:
+    """Hold two records' cases against each other; `claims` say which counters may not rise, and what matters.
 
     Raises:
         GateRefusal: they are of two machines, or of other cases, and what differs.
     """
     _demand_alike(base, head)
-    one, other = _counts(base, costs), _counts(head, costs)
+    one, other = _counts(base, claims), _counts(head, claims)
     found = GateRecord(
         kind="gate",
         started_at=records.now_utc(),
@@ -69,7 +71,7 @@ def hold(base: RunRecord, head: RunRecord, costs: Mapping[str, Sequence[str]], o
     )
     both = [side.cases for side in (base, head)]
     timed = [key for key in findings.comparable(one, other) if all(cases[key].samples_s for cases in both)]
-    found.min_effects = dict.fromkeys(timed, options.min_effect or DEFAULT_MIN_EFFECT)
+    found.min_effects = {key: stages.min_effect([other.suite], key, options) for key in timed}
     found.times = _times(found.min_effects, base, head, options.rule)
     weighed = [_unsure(finding, head) for finding in findings.of_cases(one, other)]
     weighed += [*_versions(base, head), *findings.of_times(found.times)]
@@ -79,7 +81,10 @@ def hold(base: RunRecord, head: RunRecord, costs: Mapping[str, Sequence[str]], o
 
 
 def _chosen(found: RunRecord, options: Options) -> RunRecord:
-    return replace(found, cases={key: each for key, each in found.cases.items() if options.wants(key)})
+    cases = {key: each for key, each in found.cases.items() if options.wants(key)}
+    claims = {each.claim for each in cases.values()}
+    verdicts = {claim_id: each for claim_id, each in found.verdicts.items() if claim_id in claims}
+    return replace(found, cases=cases, verdicts=verdicts)
 
 
 def _demand_alike(base: RunRecord, head: RunRecord) -> None:
@@ -112,17 +117,18 @@ def _conditions(base: RunRecord, head: RunRecord) -> Iterator[tuple[str, object,
         yield name, one, conditions[1][name]
 
 
-def _counts(found: RunRecord, costs: Mapping[str, Sequence[str]]) -> Counts:
+def _counts(found: RunRecord, known: Mapping[str, type[Claim]]) -> Counts:
     """A record as if it had just been counted."""
     claims: dict[str, ClaimFacts] = {}
     for key, each in found.cases.items():
-        before = claims.get(each.claim)
+        claim, before = known.get(each.claim), claims.get(each.claim)
+        costs = tuple(claim.tracked) if claim else ()
+        min_effect = claim.min_effect if claim else None
         cases = (*(before.cases if before else ()), key)
-        known = tuple(costs.get(each.claim, ()))
-        claims[each.claim] = ClaimFacts(each.claim, "", each.version, True, known, None, cases)
+        claims[each.claim] = ClaimFacts(each.claim, "", each.version, True, costs, min_effect, cases)
     suite = Suite(claims, {}, found.placement.device, found.placement.dtype)
     cases_counted = {
-        key: Counted(each.validity.code, each.validity.reason, each.counters) for key, each in found.cases.items()
+        key: CaseCount(each.validity.code, each.validity.reason, each.counters) for key, each in found.cases.items()
     }
     verdicts = {claim_id: (each.outcome, each.reason) for claim_id, each in found.verdicts.items()}
     return Counts(suite, cases_counted, verdicts)

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bench_utils.gate.acceptance import TRAILER
+from bench_utils.gate.acceptance import TRAILER, word_of
 from bench_utils.gate.figures import Figures, Share
 from bench_utils.gate.findings import Finding, Weight
 from bench_utils.gate.record import GateRecord
@@ -51,13 +51,15 @@ def summary(told: Told) -> Iterator[str]:
     if blocking:
         yield (
             "where it is meant, a commit message of the same change accepts it with a line such as\n"
-            f"    {TRAILER}: {blocking.key} {blocking.what}: <why>"
+            f"    {TRAILER}: {blocking.key} {word_of(blocking)}: <why>"
         )
     yield from trust(told)
 
 
 def trust(told: Told) -> Iterator[str]:
     """What the newest self-test of this machine says of verdicts like this one."""
+    if not told.found.pairs:
+        return
     if not told.figures or told.test is None:
         yield "how far this machine's verdicts can be trusted is not known: run `claims gate --self-test`"
         return
@@ -67,7 +69,7 @@ def trust(told: Told) -> Iterator[str]:
 
 
 def share_of(share: Share) -> str:
-    """'3 of 40 [2 %, 20 %]'."""
+    """'3 of 40 [2%, 20%]'."""
     interval = share.interval
     within = f" [{interval.low:.0%}, {interval.high:.0%}]" if interval else ""
     return f"{share.num} of {share.out_of}{within}"
@@ -78,12 +80,16 @@ def commit_of(state: SourceState) -> str:
     return (state.commit or "unknown")[:12] + (" and changes on top" if state.is_dirty else "")
 
 
+def beside(found: GateRecord) -> str:
+    """What else ran during a self-test."""
+    return f", beside {found.num_neighbours} busy processes" if found.num_neighbours else ""
+
+
 def _about(found: GateRecord) -> Table:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     rows = [("base", commit_of(found.base)), ("head", commit_of(found.head))]
     if found.kind == "self-test":
-        busy = f", beside {found.num_neighbours} busy processes" if found.num_neighbours else ""
-        rows = [("revision", commit_of(found.head)), ("pairs", f"{len(found.pairs)}{busy}")]
+        rows = [("revision", commit_of(found.head)), ("pairs", f"{len(found.pairs)}{beside(found)}")]
     rows.append(("machine", found.machine.name))
     rows.append(("run", f"{found.model} in {found.dtype} on {found.device}, {found.profile} profile"))
     for name, value in rows:
@@ -100,6 +106,8 @@ def _groups(findings: Sequence[Finding]) -> Iterator[tuple[str, list[Finding]]]:
 
 def _findings(title: str, found: Sequence[Finding]) -> Table:
     table = Table(title=f"\n{title}", title_justify="left", box=None, padding=(0, 2, 0, 0), show_header=False)
+    for _ in range(3):
+        table.add_column(overflow="fold")
     for finding in found:
         told = f"{finding.told} (accepted: {finding.accepted})" if finding.accepted else finding.told
         table.add_row(*map(Text, (finding.key, finding.what, told)))
@@ -110,7 +118,7 @@ def _times(told: Told) -> Table:
     interval = f"head / base [{1 - 2 * told.level:.0%}]"
     table = Table(title="\ntimes", title_justify="left", box=None, padding=(0, 2, 0, 0))
     for column in ("case", interval, "pairs", "matters", "sees", ""):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for key, each in told.found.times.items():
         table.add_row(*map(Text, (key, *time_cells(each, told.found.min_effects[key]))))
     return table

@@ -1,7 +1,8 @@
 """One side of a gate: a fresh process that counts and times the cases of its own tree when it is asked.
 
-Run as a file, by the side's own Python: everything but this file comes from the side, whose `bench_utils` may be
-older than the gate. Requests and answers are one JSON object a line; what a claim prints goes to the errors.
+Run as a file, by the side's own Python: all but this file and the counters of kernels comes from the side, whose
+`bench_utils` may be older than the gate. Requests and answers are one JSON object a line; what a claim prints goes
+to the errors.
 """
 
 import gc
@@ -67,7 +68,9 @@ class Worker:
         def counted_run(*arguments: Any) -> Any:
             with self._dispatched() as counted:
                 output = plain_run(*arguments)
-            dispatched.update(dispatched_macs=counted.num_flops // 2, dispatched_kernels=counted.num_kernels)
+            dispatched["dispatched_kernels"] = counted.num_kernels
+            if not counted.unknown:  # of some of its products nobody knows how many they are
+                dispatched["dispatched_macs"] = counted.macs
             return output
 
         claim.run = counted_run
@@ -95,12 +98,12 @@ class Worker:
         claim, case = self._new(key)
         try:
             claim.setup(*case)
-            self._open[key] = claim, case
             self._timed(claim, case, 1, 0.0)
-        except NotImplementedError as error:
-            return {"code": "not-applicable", "reason": _first_line(error)}
         except Exception as error:
-            return {"code": "error", "reason": _first_line(error)}
+            claim.teardown(*case)
+            code = "not-applicable" if isinstance(error, NotImplementedError) else "error"
+            return {"code": code, "reason": _first_line(error)}
+        self._open[key] = claim, case
         return {"code": "ok", "can_repeat": not claim.has_state}
 
     def burst(self, key: str, num_samples: int, num_runs: int, num_warm: int, extra_s: float) -> dict[str, Any]:

@@ -46,7 +46,9 @@ class Dispatched(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.num_kernels = 0
-        self.num_flops = 0
+        # Operators with products that no formula counts.
+        self.unknown: set[str] = set()
+        self._num_flops = 0
         missing = (getattr(_aten, name, None) for name in _FORMULAS_MISSING_IN_TORCH)
         added = {operator: _attention_flops for operator in missing if operator is not None}
         self._formulas = FlopCounterMode(display=False, custom_mapping=added).flop_registry
@@ -63,22 +65,37 @@ class Dispatched(TorchDispatchMode):
         output = func(*args, **kwargs)
         self.num_kernels += kind.is_kernel
         if kind.formula is not None:
-            self.num_flops += kind.formula(*args, **kwargs, out_val=output)
+            self._num_flops += kind.formula(*args, **kwargs, out_val=output)
         return output
+
+    @property
+    def macs(self) -> int:
+        """Multiply-accumulates of all products.
+
+        Raises:
+            ValueError: some cannot be counted.
+        """
+        if self.unknown:
+            raise ValueError(f"no formula for {', '.join(sorted(self.unknown))}: its products would count as none")
+        if self._num_flops % 2:
+            raise ValueError(f"{self._num_flops} floating-point operations are not whole multiply-accumulates")
+        return self._num_flops // 2
 
     def _kind_of(self, func: Any) -> _Kind:
         formula = self._formulas.get(func.overloadpacket)
         is_composite = formula is None and func.has_kernel_for_dispatch_key(_COMPOSITE)
         if "attention" in func.__name__ and formula is None and not is_composite:
-            raise ValueError(f"no formula for {func}: its products would count as none")
+            self.unknown.add(str(func))
         # A view only renames memory; everything else is at least one launch on an accelerator.
         return _Kind(is_composite, not func.is_view, formula)
 
 
 def count(run: Callable[[], object]) -> Counted:
-    """Run once, untimed, and count what torch dispatches."""
-    with torch.inference_mode(), Dispatched() as counted:
+    """Run once, untimed, and count what torch dispatches.
+
+    Raises:
+        ValueError: some products cannot be counted.
+    """
+    with torch.inference_mode(), Dispatched() as dispatched:
         run()
-    if counted.num_flops % 2:
-        raise ValueError(f"{counted.num_flops} floating-point operations are not whole multiply-accumulates")
-    return Counted(macs=counted.num_flops // 2, num_kernels=counted.num_kernels)
+    return Counted(macs=dispatched.macs, num_kernels=dispatched.num_kernels)

@@ -60,6 +60,7 @@ class Project:
             stderr=subprocess.PIPE,
             text=True,
             encoding="utf-8",
+            start_new_session=True,
         )
 
     def run(self, *arguments: str) -> tuple[int, str, str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from bench_utils.gate import acceptance, counting, findings, recount
-from bench_utils.gate.counting import Counted, Suite
+from bench_utils.gate.counting import CaseCount, Suite
 from bench_utils.gate.findings import Counts, Finding, Weight
 from bench_utils.gate.refusal import GateRefusal
 from bench_utils.gate.rule import Judged, State
@@ -12,7 +12,7 @@ from bench_utils.gate.rule import Judged, State
 def counts(cases, *, version="1", costs=("bytes",), verdicts=None, is_timed=True):
     """One side, by case: counters, or the code of what is not ok."""
     counted = {
-        key: Counted(value, f"a reason for {value}") if isinstance(value, str) else Counted("ok", "", value)
+        key: CaseCount(value, f"a reason for {value}") if isinstance(value, str) else CaseCount("ok", "", value)
         for key, value in cases.items()
     }
     claim = counting.ClaimFacts("A", "a claim", version, is_timed, costs, None, tuple(cases))
@@ -145,6 +145,29 @@ def test_an_acceptance_of_another_claim_covers_nothing_and_is_told():
     assert "nothing differs there" in unused.told
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A2 time: https://example.org/12", ("A2", "time", "https://example.org/12")),
+        ("A2 bytes: fix: rows", ("A2", "bytes", "fix: rows")),
+        ("T1[a:b] time : why", ("T1[a:b]", "time", "why")),
+        (
+            "F3[temperature 0.7, top 4-1] dispatched_macs: why",
+            ("F3[temperature 0.7, top 4-1]", "dispatched_macs", "why"),
+        ),
+    ],
+)
+def test_reasons_and_cases_may_have_colons_and_spaces(text, expected):
+    found = acceptance.parse(text)
+    assert (found.cases, found.what, found.reason) == expected
+
+
+def test_two_acceptances_of_one_finding_are_both_used():
+    found = Finding("A2[1]", "bytes", Weight.REGRESSION, "1 -> 2")
+    accepted = [acceptance.parse("A2 bytes: why"), acceptance.parse("A2 *: too")]
+    assert len(acceptance.accept([found], accepted)) == 1
+
+
 @pytest.mark.parametrize("text", ["", "A2", "A2 bytes", "A2 bytes:", ": why"])
 def test_an_acceptance_of_another_form_is_refused(text):
     with pytest.raises(GateRefusal, match="accepts nothing"):
@@ -172,10 +195,25 @@ def test_a_difference_that_comes_out_alike_twice_stands():
 def test_a_counter_that_is_not_exact_is_noted():
     first = step(10, 12)
     (finding,) = findings.of_cases(*first)
-    for again in (step(11, 11), step(10, 15)):
+    for again in (step(11, 11), step(13, 12)):
         (noted,) = recount.confirmed([finding], first, again)
         assert noted.weight is Weight.NOTED
         assert "not exact" in noted.told
+
+
+def test_a_cost_that_rises_by_another_amount_when_counted_again_still_rose():
+    first = step(10, 20)
+    (finding,) = findings.of_cases(*first)
+    (again,) = recount.confirmed([finding], first, step(10, 21))
+    assert again.weight is Weight.REGRESSION
+    assert "+11 when counted again" in again.told
+
+
+def test_a_cost_that_rose_and_cannot_be_counted_again_does_not_pass():
+    first = step(10, 20)
+    (finding,) = findings.of_cases(*first)
+    (again,) = recount.confirmed([finding], first, (counts({"A[1]": {"bytes": 10}}), counts({"A[1]": "error"})))
+    assert again.weight is Weight.UNDECIDED
 
 
 def test_a_new_case_that_fails_beside_a_regression_stays_what_it_is():

@@ -1,6 +1,7 @@
 """Pairs with made-up processes: the order of turns, the same work on both sides, and what a failing case costs."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +19,8 @@ class FakeRunner:
     can_repeat = True
 
     def __init__(self, side, environ):
-        self.side = side
+        self.name = side
+        self.side = SimpleNamespace(name=side)
         self.said = []
         type(self).log.append(("start", side, None))
 
@@ -29,12 +31,12 @@ class FakeRunner:
         return self.answer
 
     def ask(self, request, key, **arguments):
-        if request == "open" and (self.side, key) in self.kills:
+        if request == "open" and (self.name, key) in self.kills:
             raise WorkerDied("it ran out of memory")
-        if request == "open" and (self.side, key) in self.fails:
+        if request == "open" and (self.name, key) in self.fails:
             return {"code": "error", "reason": "no such thing"}
-        type(self).log.append((request, self.side, key, arguments))
-        seconds = self.run_s[self.side] + arguments.get("extra_s", 0.0)
+        type(self).log.append((request, self.name, key, arguments))
+        seconds = self.run_s[self.name] + arguments.get("extra_s", 0.0)
         samples = [seconds] * arguments.get("num_samples", 0)
         return {"code": "ok", "can_repeat": self.can_repeat, "samples_s": samples}
 
@@ -42,7 +44,7 @@ class FakeRunner:
         return self
 
     def __exit__(self, *_):
-        type(self).log.append(("end", self.side, None))
+        type(self).log.append(("end", self.name, None))
 
 
 @pytest.fixture
@@ -107,7 +109,7 @@ def test_a_long_run_has_one_turn_a_pair_and_the_order_turns_with_the_pair(fake):
 def test_a_case_that_fails_costs_only_itself_and_the_other_side_lets_go_of_it(fake):
     fake.fails = {("head", "A[1]")}
     found = list(PairTaker(["base", "head"], {}).take(["A[1]", "A[2]"]))
-    assert [(each.key, each.reason) for each in found] == [("A[1]", "error: no such thing"), ("A[2]", "")]
+    assert [(each.key, each.reason) for each in found] == [("A[1]", "head: error: no such thing"), ("A[2]", "")]
     assert ("close", "base", "A[1]", {}) in fake.log
     assert sum(entry[0] == "start" for entry in fake.log) == 2
 

@@ -1,5 +1,6 @@
 """What the gate asks of git, and what it leaves behind there: nothing."""
 
+import os
 import shutil
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import pytest
 
 from bench_utils.gate import repository, sides
 from bench_utils.gate.refusal import GateRefusal
+from bench_utils.gate.repository import Repository
+from tests.gate.conftest import Project
 
 RESULTS = Path("results")
 
@@ -99,8 +102,7 @@ def test_what_a_killed_gate_left_is_removed_by_the_next_one_half_made_worktrees_
     shutil.rmtree(left / "base/tree")
     (home / "run-2").mkdir()  # killed before it wrote a word
     with sides.workshop(source):
-        assert [path.name for path in home.glob("run-*")] != ["run-1", "run-2"]
-        assert not left.exists()
+        assert [path.name for path in home.glob("run-*")] == [f"run-{os.getpid()}"]
         assert len(project.git("worktree", "list").splitlines()) == 1
 
 
@@ -118,3 +120,41 @@ def test_a_worktree_of_the_users_own_stays(project, source, tmp_path):
         pass
     assert str(tmp_path / "mine") in project.git("worktree", "list")
     assert "locked" in project.git("worktree", "list", "--porcelain")
+
+
+def test_a_worktree_that_is_not_there_for_a_while_is_not_forgotten(project, source, tmp_path):
+    project.git("worktree", "add", "--quiet", str(tmp_path / "mine"), "--detach")
+    (tmp_path / "mine").rename(tmp_path / "unmounted")
+    with sides.workshop(source):
+        pass
+    (tmp_path / "unmounted").rename(tmp_path / "mine")
+    assert Repository(tmp_path / "mine").commit_of("HEAD")
+
+
+def test_what_a_gate_left_of_a_repository_that_is_gone_stops_no_other(project, source):
+    with sides.workshop(source) as folder:
+        home = folder.parent
+    (home / "run-1").mkdir()
+    (home / "run-1/repository").write_text(str(home / "nowhere"))
+    (home / "run-2").mkdir()
+    (home / "run-2/repository").write_text(str(home))  # a folder, and no repository
+    with sides.workshop(source):
+        assert [path.name for path in home.glob("run-*")] == [f"run-{os.getpid()}"]
+
+
+def test_results_are_no_change_wherever_they_lie(project, source, tmp_path):
+    project.write("out/box/record.json", "{}")
+    for results in (Path("out"), project.folder / "out"):
+        assert source.revision("head", None, tmp_path, results).commit
+    with pytest.raises(GateRefusal, match="1 files differ"):
+        source.revision("head", None, tmp_path, RESULTS)
+
+
+def test_submodules_are_checked_out(project, source, tmp_path, monkeypatch):
+    other = Project(tmp_path / "other", tmp_path / "cache")
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "protocol.file.allow")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "always")
+    project.git("submodule", "--quiet", "add", str(other.folder), "below")
+    source.add_worktree(tmp_path / "tree", project.commit("with a submodule"))
+    assert (tmp_path / "tree/below/arithmetic/__init__.py").is_file()

@@ -47,6 +47,7 @@ def blank(**changes):
 
 
 def test_a_steady_machine_raises_no_alarm_and_sees_ten_and_twenty_percent():
+    """Pairs 1 % off: 5 and 10 standard errors from the threshold, so that a miss has a chance below 1e-4."""
     gate, asv, compare_fail = figures_of(pool(140, 0.01), Rule())
     assert gate.alarms.num == 0
     assert gate.alarms.out_of >= 18
@@ -57,7 +58,10 @@ def test_a_steady_machine_raises_no_alarm_and_sees_ten_and_twenty_percent():
 
 
 def test_a_noisy_machine_is_told_by_what_is_seen_and_by_the_alarms_of_the_others():
-    """Processes that differ by 10 %, and one sample in ten that stalls: a mean is off by half of itself."""
+    """Processes that differ by 10 %, and one sample in ten that stalls: a mean is off by half of itself.
+
+    30 alarms of 140 lie more than 5 standard deviations below what is expected.
+    """
     gate, _, compare_fail = figures_of(pool(140, 0.10, stall=0.1), Rule())
     assert gate.alarms.num == 0
     assert gate.seen["10%"].num < gate.seen["10%"].out_of
@@ -77,6 +81,17 @@ def test_a_pool_too_small_for_one_gate_says_nothing():
     assert share_of(gate.alarms) == "0 of 0"
 
 
+def test_a_gate_that_wants_more_pairs_than_there_are_cannot_tell():
+    gate = figures_of(pool(9, 0.2), Rule())[0]
+    assert (gate.undecided_runs.num, gate.undecided_runs.out_of) == (1, 1)
+
+
+def test_a_pool_without_a_case_has_no_figures_and_an_end():
+    empty = pool(9, 0.01)
+    empty.min_effects = {}
+    assert figures_of(empty, Rule())[0].alarms.out_of == 0
+
+
 def test_a_share_has_the_interval_of_what_is_independent():
     share = Share(100, 100, 20)
     assert share.interval.low == pytest.approx(0.839, abs=1e-3)
@@ -85,7 +100,7 @@ def test_a_share_has_the_interval_of_what_is_independent():
 
 def test_the_noise_of_a_case_is_what_a_pair_of_identical_code_differs_by():
     found = pool(200, 0.10)
-    # The median of the absolute value of a normal is 0.6745 of its deviation.
+    # The median of the absolute value of a normal is 0.6745 of its deviation; of 200, 25 % off is 3 deviations.
     assert noise(found)["A[1]"] == pytest.approx(0.0675, rel=0.25)
 
 
@@ -97,17 +112,25 @@ def test_a_record_is_read_as_it_was_written_and_without_paths(tmp_path):
     assert record.read(path) == replace(found, findings=[], times={})
 
 
-def test_the_newest_self_test_of_the_same_machine_is_told_with_every_verdict(tmp_path):
-    old, new = pool(14, 0.01), pool(28, 0.01)
-    old.started_at = "2025-01-02T03:04:05Z"
-    other = pool(7, 0.01)
-    other.machine, other.started_at = machine(name="other", id="xyz"), "2027-01-02T03:04:05Z"
-    for each in (old, new, other):
+def test_a_verdict_quotes_the_newest_whole_self_test_of_such_a_run_on_the_quiet_machine(tmp_path):
+    right = pool(28, 0.01)
+    others = [pool(14, 0.01, seed=seed) for seed in range(5)]
+    for number, each in enumerate((right, *others)):
+        each.started_at = f"202{number}-01-02T03:04:05Z"
         each.figures = figures_of(each, Rule())
+    others[0].machine = machine(name="other", id="xyz")
+    others[1].dtype = "bfloat16"
+    others[2].num_neighbours = 2
+    others[3].figures = []  # interrupted
+    others[4].started_at = "2019-01-02T03:04:05Z"
+    for each in (right, *others):
         each.write(record.path_for(tmp_path, each))
-    told = told_of(blank(kind="gate"), None, tmp_path, Rule())
-    assert told.test.started_at == new.started_at
+    found = blank(kind="gate")
+    found.pairs = right.pairs[:1]
+    told = told_of(found, None, tmp_path, Rule())
+    assert told.test.started_at == right.started_at
     assert told.figures[0].alarms.out_of == 4
+    assert told_of(blank(kind="gate"), None, tmp_path, Rule()).test is None, "two records have no pairs"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema_version": 9}', '{"schema_version": 1, "kind": "gate"}'])

@@ -1,5 +1,6 @@
 """Two run records of one machine: what is refused, what is exact, and how far times can tell."""
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -9,13 +10,28 @@ from bench_utils.gate import two_records
 from bench_utils.gate.options import Options
 from bench_utils.gate.refusal import GateRefusal
 from bench_utils.gate.rule import State
-from bench_utils.history.entries import ModelEntry, PlacementEntry
+from bench_utils.history import records
+from bench_utils.history.entries import ModelEntry, PlacementEntry, VerdictEntry
 from bench_utils.measure.measurement import Measurement
 from bench_utils.settings import Settings
 from tests.history.support import machine, record
 
+CLAIM = """
+from bench_utils.claim import Claim
+
+class ClaimA(Claim):
+    id, title, tracked, params, param_names = "A", "a", {"bytes": "B"}, [[0]], ["n"]
+    def run(self, n): ...
+    def verdict(self, results): ...
+"""
 OPTIONS = Options(settings=Settings())
-COSTS = {"A": ("bytes",)}
+
+
+class A:
+    """What a claim says of itself, as far as a gate of records asks."""
+
+    tracked = {"bytes": "B"}
+    min_effect = 0.05
 
 
 def run(seed=0, *, slower=None, drift=1.0, num_cases=20, **changes):
@@ -30,7 +46,7 @@ def run(seed=0, *, slower=None, drift=1.0, num_cases=20, **changes):
 
 
 def hold(base, head, options=OPTIONS):
-    return two_records.hold(base, head, COSTS, options)
+    return two_records.hold(base, head, {"A": A}, options)
 
 
 def test_two_runs_of_the_same_code_pass_or_cannot_tell_and_none_is_called_slower():
@@ -85,9 +101,32 @@ def test_unlike_records_are_refused_with_what_differs(changes, told):
         hold(run(0), run(1, **changes))
 
 
-def test_other_cases_are_refused_unless_they_are_not_chosen(tmp_path):
+def test_other_cases_are_refused():
     with pytest.raises(GateRefusal, match=r"only in head: A\[20\], A\[21\], A\[22\] and 2 more"):
         hold(run(0), run(1, num_cases=25))
+
+
+def test_from_files_the_chosen_cases_and_verdicts_alone_are_judged(tmp_path, monkeypatch):
+    """Case 24 is in head alone, and the verdict of another claim turned: neither was chosen."""
+    base, head = run(0), run(1, num_cases=25)
+    for made, outcome in ((base, "holds"), (head, "does not hold here")):
+        made.add(Measurement("B", {"n": 1}, (), counters={}, version="1"))
+        made.verdicts["B"] = VerdictEntry("b", "exact", "", outcome)
+    paths = [tmp_path / name for name in ("a.json", "b.json")]
+    for made, path in zip((base, head), paths, strict=True):
+        records.write(made, path)
+    claim = tmp_path / "benchmarks" / "bench_a.py"
+    claim.parent.mkdir()
+    (claim.parent / "__init__.py").write_text("")
+    claim.write_text(CLAIM)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "modules", {k: v for k, v in sys.modules.items() if k.split(".")[0] != "benchmarks"})
+    chosen = replace(OPTIONS, claims=str(claim.parent), select=[f"A[{number}]" for number in range(20)])
+    found = two_records.gate(*paths, chosen)
+    assert found.num_compared == 20
+    assert not any(each.key == "B" for each in found.findings)
+    with pytest.raises(GateRefusal, match="unknown case 'Z'"):
+        two_records.gate(*paths, replace(chosen, select=["Z"]))
 
 
 def test_an_unfinished_run_is_refused():

@@ -52,3 +52,26 @@ def test_kernels_are_counted_and_views_are_not():
 def test_one_redundant_copy_shows():
     a = torch.ones(4, 4)
     assert count(lambda: (a @ a).clone()).num_kernels == count(lambda: a @ a).num_kernels + 1
+
+
+def test_a_backward_pass_is_counted_with_what_it_multiplies():
+    weight = torch.ones(5, 7, requires_grad=True)
+    rows = torch.ones(3, 5)
+    with counters.Dispatched() as forward:
+        loss = (rows @ weight).sum()
+    with counters.Dispatched() as backward:
+        loss.backward()
+    assert forward.macs == 3 * 5 * 7
+    assert backward.macs == 3 * 5 * 7, "the gradient of the weight; the rows want none"
+    assert backward.num_kernels > 0
+
+
+def test_what_no_formula_counts_is_named_and_the_kernels_are_counted_all_the_same(monkeypatch):
+    monkeypatch.setattr(counters, "_FORMULAS_MISSING_IN_TORCH", ())
+    query = torch.ones(1, 2, 6, 8)
+    with torch.inference_mode(), counters.Dispatched() as counted:
+        scaled_dot_product_attention(query, query, query)
+    assert counted.num_kernels >= 1
+    assert counted.unknown
+    with pytest.raises(ValueError, match="no formula"):
+        _ = counted.macs
