@@ -40,7 +40,8 @@ def summary(told: Told) -> Iterator[str]:
     """Lines of what was compared, how to accept what blocks, and what the machine's self-test says."""
     found = told.found
     times = found.times.values()
-    timed = f"{len(times)} of them timed in {len(found.pairs)} pairs" if times else "and nothing timed"
+    pairs = f"in {len(found.pairs)} pairs" if found.pairs else "once a side"
+    timed = f"{len(times)} of them timed {pairs}" if times else "and nothing timed"
     skipped = f"; {found.num_skipped} more mean nothing here or fail" if found.num_skipped else ""
     yield f"{found.num_compared} cases compared, {timed}{skipped}"
     decided = [each.sees for each in times if each.sees is not None]

@@ -125,3 +125,31 @@ def test_other_forms_for_scripts_and_for_a_pull_request(project, form, expected)
     assert "building base" in errors, "progress is no part of the answer"
     if form == "--json":
         assert json.loads(output)["findings"][0]["blocks"] is True
+
+
+def test_a_self_test_keeps_its_pairs_goes_on_with_them_and_says_what_they_are_worth(project):
+    arguments = ("--self-test", "HEAD", "--select", "T1[1000]", "--budget", "0.15")
+    status, output, _ = project.gate(*arguments)
+    assert status == 0
+    assert "claims gate" in output
+    assert "--benchmark-compare-fail=mean:10%" in output
+    (path,) = (project.folder / "results").glob("*/gate/*-self-test.json")
+    num_pairs = len(json.loads(path.read_text())["pairs"])
+    assert num_pairs >= 1
+    assert project.gate(*arguments, "--resume", "--markdown")[0] == 0
+    assert len(json.loads(path.read_text())["pairs"]) > num_pairs
+    status, output, _ = project.gate("--self-test", str(path), "--json")
+    assert json.loads(output)["self_test"][0]["rule"] == "claims gate"
+    assert not project.left_behind
+
+
+def test_a_self_test_of_what_cannot_be_timed_says_why(project):
+    works_once = (
+        "import torch\n\ncalls = []\n\n\ndef once():\n    assert not calls, 'only once'\n    calls.append(0)\n"
+    )
+    project.edit("arithmetic/__init__.py", "import torch\n", works_once)
+    project.edit("arithmetic/__init__.py", "    return values", "    once()\n    return values")
+    project.commit("works once a process")
+    status, _, errors = project.gate("--self-test", "HEAD", "--select", "T1[1000]", "--budget", "0.15")
+    assert status == 4
+    assert "only once" in errors
