@@ -1,6 +1,6 @@
 """Accepting an intended change in the pull request that makes it: a trailer in one of its commit messages.
 
-Claims-accept: A2[cached-*] kernels: one more copy keeps the rows aligned
+Claims-accept: A2[cached-*] dispatched_kernels: one more copy keeps the rows aligned
 
 A trailer speaks of the commits at hand alone: nothing stays behind that would let a later change pass.
 """
