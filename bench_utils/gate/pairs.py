@@ -17,10 +17,10 @@ from bench_utils.gate.sides import Side
 
 # Turns are short, so that a machine stays as it is for two of them, and many, so that a stall spoils one alone.
 _BURST_S, _NUM_TURNS, _SHORTEST_SAMPLE_S = 0.05, 4, 1e-2
-# Shorter runs find the caches full of the other side's data, and are warmed anew.
-_WARMED_S = 0.02
-# Longer ones have one run a turn, and at last one turn a pair; the next pair has it in the other order.
+# Longer runs have one sample a turn, and at last one turn a pair; the next pair has it in the other order.
 _ALONE_S, _LONG_S = 0.2, 0.5
+# Of so many runs the fastest tells how long one is: the first pair's plan is every pair's.
+_NUM_TRIED = 3
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ class _Plan:
 class PairTaker:
     """Takes one pair after the other; a pair's processes live for it alone.
 
-    `arms`: the order within a turn. Processes take turns in it, so that none finds its caches as it left them.
+    `contrasts`: what is held against what, each in turns of its own.
     """
 
     sides: Sequence[Side]
     environ: Mapping[str, str]
-    arms: Sequence[Arm] = (BASE, HEAD)
+    contrasts: Sequence[tuple[Arm, Arm]] = ((BASE, HEAD),)
     _num_taken: int = 0
     _plans: dict[str, _Plan] = field(default_factory=dict)
 
@@ -111,37 +111,44 @@ class PairTaker:
             opened = [_demand(runner, answer) for runner, answer in zip(runners, answers, strict=True)]
             if key not in self._plans:
                 self._plans[key] = _plan(runners, key, can_repeat=all(each["can_repeat"] for each in opened))
-            samples_s = self._bursts(runners, key, self._plans[key])
+            samples_s = {
+                arm.name: turns
+                for contrast in self.contrasts
+                for arm, turns in zip(contrast, self._turns(runners, key, contrast), strict=True)
+            }
         except _Failed:
             _close(runners, answers, key)
             raise
         _close(runners, answers, key)
         return samples_s
 
-    def _bursts(self, runners: Sequence[Runner], key: str, plan: _Plan) -> dict[str, Samples]:
-        is_slowed = any(arm.slower_by for arm in self.arms)
+    def _turns(self, runners: Sequence[Runner], key: str, contrast: tuple[Arm, Arm]) -> tuple[Samples, Samples]:
+        """Both arms in ABBA order; the next pair begins with the other one."""
+        plan = self._plans[key]
+        is_slowed = any(arm.slower_by for arm in contrast)
         usual_s = median(_burst(runners[BASE.process], key, plan)) if is_slowed else 0.0
-        samples_s: dict[str, Samples] = {arm.name: () for arm in self.arms}
+        both: list[tuple[Arm, list[tuple[float, ...]]]] = [(arm, []) for arm in contrast]
         for turn in range(plan.num_turns):
             is_forward = (turn + self._num_taken) % 2 == 0
-            taken: dict[str, tuple[float, ...]] = dict.fromkeys(samples_s, ())
-            for arm in self.arms if is_forward else reversed(self.arms):
-                taken[arm.name] += _burst(runners[arm.process], key, plan, arm.slower_by * usual_s)
-            samples_s = {name: (*turns, taken[name]) for name, turns in samples_s.items()}
-        return samples_s
+            for arm, turns in both if is_forward else reversed(both):
+                turns.append(_burst(runners[arm.process], key, plan, arm.slower_by * usual_s))
+        base, head = (tuple(turns) for _, turns in both)
+        return base, head
 
 
 def _plan(runners: Sequence[Runner], key: str, *, can_repeat: bool) -> _Plan:
     """By the slowest side: a case that became a thousand times slower must not take a thousand times longer."""
-    once = _Plan(num_runs=1, num_samples=1, num_warm=1, num_turns=1)
-    run_s = max(_burst(runner, key, once)[0] for runner in runners)
+    tried = _Plan(num_runs=1, num_samples=_NUM_TRIED, num_warm=0, num_turns=1)
+    run_s = max(min(_burst(runner, key, tried)) for runner in runners)
     num_runs = max(1, math.ceil(_SHORTEST_SAMPLE_S / run_s)) if can_repeat else 1
     fewest = 2 if run_s < _ALONE_S else 1
+    is_long = run_s > _LONG_S
     return _Plan(
         num_runs=num_runs,
         num_samples=max(fewest, math.ceil(_BURST_S / max(run_s * num_runs, _SHORTEST_SAMPLE_S))),
-        num_warm=int(run_s < _WARMED_S),
-        num_turns=1 if run_s > _LONG_S else _NUM_TURNS,
+        # What runs after the other side finds the caches full of its data, and threads asleep.
+        num_warm=0 if is_long else 1,
+        num_turns=1 if is_long else _NUM_TURNS,
     )
 
 

@@ -17,11 +17,9 @@ from bench_utils.gate.trial import trial
 
 IDENTICAL = Contrast(BASE.name, HEAD.name)
 SLOWED = tuple(Contrast(f"base for {by:.0%}", f"head {by:.0%} slower", by) for by in (0.05, 0.10, 0.20))
-# The processes take turns, each burst of the second one beside one of the first's that it is held against.
+# Each contrast is sampled as a gate's only one is.
 ARMS = tuple(
-    arm
-    for each in (IDENTICAL, *SLOWED)
-    for arm in (Arm(each.base, BASE.process), Arm(each.head, HEAD.process, each.slower_by))
+    (Arm(each.base, BASE.process), Arm(each.head, HEAD.process, each.slower_by)) for each in (IDENTICAL, *SLOWED)
 )
 _COMPARE_FAIL = "--benchmark-compare-fail=mean:10%"
 _FACTOR = 1.10  # what both other tools call a regression, where they are asked to fail at 10 %

@@ -21,7 +21,3 @@ def test_its_figures_are_those_of_its_pairs_and_the_readmes_are_those(path):
     for figures in found.figures:
         row = " | ".join(cell.replace("%", " %") for cell in self_test_cells(figures)[1:])
         assert row in readme, f"the README's table lacks: {row}"
-
-
-def test_there_is_one():
-    assert PUBLISHED

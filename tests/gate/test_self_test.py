@@ -34,7 +34,8 @@ def pool(num_pairs, spread, *, seed=0, keys=("A[1]", "A[2]"), stall=0.0):
         pair = {}
         for key in keys:
             speeds = rng.lognormal(0, spread / math.sqrt(2), 2)
-            pair[key] = {arm.name: samples(arm.slower_by, speeds[arm.process]) for arm in ARMS}
+            arms = [arm for contrast in ARMS for arm in contrast]
+            pair[key] = {arm.name: samples(arm.slower_by, speeds[arm.process]) for arm in arms}
         made.pairs.append(pair)
     return made
 
@@ -143,6 +144,6 @@ def test_a_file_that_is_no_record_of_a_gate_is_refused_and_passed_over(tmp_path,
     assert list(record.self_tests(tmp_path, "abc")) == []
 
 
-def test_the_arms_take_turns_between_the_two_processes():
-    assert [arm.process for arm in ARMS] == [0, 1] * 4
-    assert [arm.slower_by for arm in ARMS[1::2]] == [0.0, 0.05, 0.10, 0.20]
+def test_every_contrast_is_of_the_two_processes_as_a_gates_is():
+    assert [(base.process, head.process) for base, head in ARMS] == [(0, 1)] * 4
+    assert [head.slower_by for _, head in ARMS] == [0.0, 0.05, 0.10, 0.20]
