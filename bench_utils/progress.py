@@ -115,7 +115,11 @@ class CaseProgress:
         left_s = known * speed + unknown * pace
         if not left_s:
             return ""
-        return f"(about {left_s / 60:.0f} min left)" if left_s >= 90 else f"(about {left_s:.0f} s left)"
+        return f"(about {_in_words(left_s)} left)"
+
+
+def _in_words(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
 @contextmanager
@@ -145,8 +149,7 @@ class PairProgress:
 
     def begin(self, number: int, left_s: float, num_cases: int) -> None:
         """A pair starts."""
-        left = f"{left_s / 60:.0f} min" if left_s >= 90 else f"{max(0.0, left_s):.0f} s"
-        self._said = f"pair {number}, {num_cases} cases, at most {left} left"
+        self._said = f"pair {number}, {num_cases} cases, at most {_in_words(max(0.0, left_s))} left"
         if self._progress is None:
             self._console.print(self._said, markup=False, highlight=False)
         self.case("")

@@ -24,7 +24,6 @@ class ClaimFacts:
     """What a side says of one of its claims."""
 
     id: str
-    title: str
     version: str
     is_timed: bool
     costs: tuple[str, ...]

@@ -33,20 +33,14 @@ class Finding:
     @property
     def blocks(self) -> bool:
         """Whether the gate does not pass because of it."""
-        return not self.accepted and self.weight in (Weight.REGRESSION, Weight.BROKEN, Weight.UNDECIDED)
+        return not self.accepted and self.weight in _STATUSES
 
 
+# The exit status of each weight that blocks, the worst first.
 _STATUSES = {Weight.REGRESSION: 1, Weight.BROKEN: BROKEN, Weight.UNDECIDED: UNDECIDED}
 # What a finding may be about, beside the name of a counter.
-TIME, FAILS, VERDICT, WORKLOAD, VANISHED, NEW, MODULE = (
-    "time",
-    "fails",
-    "verdict",
-    "workload",
-    "vanished",
-    "new",
-    "module",
-)
+TIME, FAILS, VERDICT, WORKLOAD = "time", "fails", "verdict", "workload"
+VANISHED, NEW, MODULE = "vanished", "new", "module"
 _FAILED = ("failed", "error", "out-of-memory")
 
 

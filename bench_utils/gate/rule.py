@@ -15,7 +15,6 @@ from typing import Any
 
 from bench_utils.measure.statistics import Interval
 
-DEFAULT_MIN_EFFECT = 0.05
 # Of every ten pairs the highest and the lowest ratio are left out; more, and the error would be underestimated.
 _TRIMMED = 0.1
 # "Would have been seen" means nine times of ten, in the first pairs and in those that confirm it.

@@ -82,37 +82,44 @@ def _log(samples_s: Mapping[str, Samples], contrast: Contrast) -> float:
 
 
 def _asv(pool: Sequence[PairSamples], contrasts: Contrasts, watched: Iterable[str]) -> Iterator[Play]:
-    """Asv's own test on the samples of two processes a side, which is how many it starts."""
+    """The test of asv on the samples of two processes a side, which is how many it starts."""
     from asv.commands.compare import _is_result_better
     from asv_runner.statistics import compute_stats
 
-    for first, second in zip(pool[::2], pool[1::2], strict=False):
-        play = {}
-        for key in watched:
-            arms = contrasts[key].base, contrasts[key].head
-            base, head = ([*_flat(first[key][arm]), *_flat(second[key][arm])] for arm in arms)
-            (low, low_stats), (high, high_stats) = (compute_stats(side, 1) for side in (base, head))
-            is_worse = _is_result_better(low, high, (low_stats, base), (high_stats, head), _FACTOR)
-            play[key] = State.SLOWER if is_worse else State.SAME
-        yield play
+    def is_worse(base: list[float], head: list[float]) -> bool:
+        (low, low_stats), (high, high_stats) = (compute_stats(side, 1) for side in (base, head))
+        return bool(_is_result_better(low, high, (low_stats, base), (high_stats, head), _FACTOR))
+
+    return _by_samples(zip(pool[::2], pool[1::2], strict=False), contrasts, watched, is_worse)
 
 
 def _compare_fail(pool: Sequence[PairSamples], contrasts: Contrasts, watched: Iterable[str]) -> Iterator[Play]:
-    """pytest-benchmark's own check on the samples of one process a side."""
+    """The check of pytest-benchmark on the samples of one process a side."""
     from pytest_benchmark.utils import PercentageRegressionCheck
 
     check: Any = PercentageRegressionCheck("mean", (_FACTOR - 1) * 100)  # type: ignore[no-untyped-call]
-    for pair in pool:
+
+    def is_worse(base: list[float], head: list[float]) -> bool:
+        return bool(check.fails({"mean": fmean(head)}, {"mean": fmean(base)}))
+
+    return _by_samples(zip(pool, strict=True), contrasts, watched, is_worse)
+
+
+def _by_samples(
+    runs: Iterable[Sequence[PairSamples]],
+    contrasts: Contrasts,
+    watched: Iterable[str],
+    is_worse: Callable[[list[float], list[float]], bool],
+) -> Iterator[Play]:
+    """A play a run, by the samples of all its pairs together."""
+    keys = list(watched)
+    for pairs in runs:
         play = {}
-        for key in watched:
-            arms = contrasts[key].base, contrasts[key].head
-            base, head = ({"mean": fmean(_flat(pair[key][arm]))} for arm in arms)
-            play[key] = State.SLOWER if check.fails(head, base) else State.SAME
+        for key in keys:
+            arms = (contrasts[key].base, contrasts[key].head)
+            base, head = ([s for pair in pairs for turn in pair[key][arm] for s in turn] for arm in arms)
+            play[key] = State.SLOWER if is_worse(base, head) else State.SAME
         yield play
-
-
-def _flat(turns: Samples) -> list[float]:
-    return [seconds for turn in turns for seconds in turn]
 
 
 def noise(record: GateRecord) -> dict[str, float]:

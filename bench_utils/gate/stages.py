@@ -7,6 +7,7 @@ from time import perf_counter
 
 from rich.console import Console
 
+from bench_utils.claim import Claim
 from bench_utils.gate import acceptance, sides
 from bench_utils.gate.counting import CaseCount, Counter, Suite, claim_id_of
 from bench_utils.gate.findings import Counts
@@ -15,7 +16,6 @@ from bench_utils.gate.pairs import PairTaker
 from bench_utils.gate.record import GateRecord, Kind
 from bench_utils.gate.refusal import UNDECIDED, GateRefusal
 from bench_utils.gate.repository import Repository, Revision
-from bench_utils.gate.rule import DEFAULT_MIN_EFFECT
 from bench_utils.gate.sides import Side
 from bench_utils.gate.timing import Timing
 from bench_utils.history.entries import machine_entry
@@ -106,7 +106,7 @@ def min_effect(suites: Sequence[Suite], key: str, options: Options) -> float:
 
     A change cannot excuse itself by raising it.
     """
-    own = [suite.claim_of(key).min_effect or DEFAULT_MIN_EFFECT for suite in suites]
+    own = [suite.claim_of(key).min_effect or Claim.min_effect for suite in suites]
     return options.min_effect or min(own)
 
 

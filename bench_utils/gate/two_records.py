@@ -19,7 +19,6 @@ from bench_utils.gate.options import Options
 from bench_utils.gate.record import GateRecord
 from bench_utils.gate.refusal import BROKEN, UNDECIDED, GateRefusal
 from bench_utils.gate.rule import Estimate, Judged, Rule, judge
-from bench_utils.gate.stages import demand_known
 from bench_utils.history import records
 from bench_utils.history.compare import compare
 from bench_utils.history.entries import RunRecord
@@ -44,7 +43,7 @@ def gate(base: Path, head: Path, options: Options) -> GateRecord:
         told = "; ".join(f"{module.module}: {module.error}" for module in broken)
         raise GateRefusal("not-importable", f"which counters are costs is not known: {told}", BROKEN)
     one, other = (records.read(path) for path in (base, head))
-    demand_known(options.select, [*one.cases, *other.cases])
+    stages.demand_known(options.select, [*one.cases, *other.cases])
     return hold(_chosen(one, options), _chosen(other, options), {claim.id: claim for claim in claims}, options)
 
 
@@ -56,6 +55,7 @@ def hold(base: RunRecord, head: RunRecord, claims: Mapping[str, type[Claim]], op
     """
     _demand_alike(base, head)
     one, other = _counts(base, claims), _counts(head, claims)
+    num_compared = findings.num_compared(one, other)
     found = GateRecord(
         kind="gate",
         started_at=records.now_utc(),
@@ -66,8 +66,8 @@ def hold(base: RunRecord, head: RunRecord, claims: Mapping[str, type[Claim]], op
         device=head.placement.device,
         dtype=head.placement.dtype,
         machine=head.machine,
-        num_compared=findings.num_compared(one, other),
-        num_skipped=len(one.cases) - findings.num_compared(one, other),
+        num_compared=num_compared,
+        num_skipped=len(one.cases) - num_compared,
     )
     both = [side.cases for side in (base, head)]
     timed = [key for key in findings.comparable(one, other) if all(cases[key].samples_s for cases in both)]
@@ -90,7 +90,8 @@ def _chosen(found: RunRecord, options: Options) -> RunRecord:
 def _demand_alike(base: RunRecord, head: RunRecord) -> None:
     if not base.cases or not head.cases:
         raise GateRefusal("no-common-case", "there is no such case in one of the records", UNDECIDED)
-    unlike = [f"{name}: {one} against {other}" for name, one, other in _conditions(base, head) if one != other]
+    before, after = _conditions(base), _conditions(head)
+    unlike = [f"{name}: {before[name]} against {after[name]}" for name in before if before[name] != after[name]]
     unlike += compare(base, head).unlike
     for name, one, other in (("base", base, head), ("head", head, base)):
         alone = sorted({*one.cases} - {*other.cases})
@@ -102,19 +103,14 @@ def _demand_alike(base: RunRecord, head: RunRecord) -> None:
         raise GateRefusal("unlike-records", message)
 
 
-def _conditions(base: RunRecord, head: RunRecord) -> Iterator[tuple[str, object, object]]:
-    conditions = [
-        {
-            "finished": each.is_finished,
-            "origin": each.origin,
-            "machine": f"{each.machine.name} ({each.machine.id})",
-            "threads": each.machine.num_threads,
-            "device": each.placement.device,
-        }
-        for each in (base, head)
-    ]
-    for name, one in conditions[0].items():
-        yield name, one, conditions[1][name]
+def _conditions(found: RunRecord) -> dict[str, object]:
+    return {
+        "finished": found.is_finished,
+        "origin": found.origin,
+        "machine": f"{found.machine.name} ({found.machine.id})",
+        "threads": found.machine.num_threads,
+        "device": found.placement.device,
+    }
 
 
 def _counts(found: RunRecord, known: Mapping[str, type[Claim]]) -> Counts:
@@ -125,7 +121,7 @@ def _counts(found: RunRecord, known: Mapping[str, type[Claim]]) -> Counts:
         costs = tuple(claim.tracked) if claim else ()
         min_effect = claim.min_effect if claim else None
         cases = (*(before.cases if before else ()), key)
-        claims[each.claim] = ClaimFacts(each.claim, "", each.version, True, costs, min_effect, cases)
+        claims[each.claim] = ClaimFacts(each.claim, each.version, True, costs, min_effect, cases)
     suite = Suite(claims, {}, found.placement.device, found.placement.dtype)
     cases_counted = {
         key: CaseCount(each.validity.code, each.validity.reason, each.counters) for key, each in found.cases.items()

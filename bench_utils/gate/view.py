@@ -81,6 +81,11 @@ def commit_of(state: SourceState) -> str:
     return (state.commit or "unknown")[:12] + (" and changes on top" if state.is_dirty else "")
 
 
+def run_of(found: GateRecord) -> str:
+    """The model, and how and where it ran."""
+    return f"{found.model} in {found.dtype} on {found.device}, {found.profile} profile"
+
+
 def beside(found: GateRecord) -> str:
     """What else ran during a self-test."""
     return f", beside {found.num_neighbours} busy processes" if found.num_neighbours else ""
@@ -92,7 +97,7 @@ def _about(found: GateRecord) -> Table:
     if found.kind == "self-test":
         rows = [("revision", commit_of(found.head)), ("pairs", f"{len(found.pairs)}{beside(found)}")]
     rows.append(("machine", found.machine.name))
-    rows.append(("run", f"{found.model} in {found.dtype} on {found.device}, {found.profile} profile"))
+    rows.append(("run", run_of(found)))
     for name, value in rows:
         table.add_row(name, Text(value))
     return table

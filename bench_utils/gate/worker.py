@@ -45,7 +45,6 @@ class Worker:
             "claims": [
                 {
                     "id": claim.id,
-                    "title": claim.title,
                     "version": claim.version,
                     "is_timed": claim.timed,
                     "costs": list(claim.tracked),
@@ -166,6 +165,7 @@ def _spin(seconds: float) -> None:
 
 
 def _key(claim: Any, case: Any) -> str:
+    # As the side's own case_key has it, which an older one lacks.
     return f"{claim.id}[{'-'.join(str(value) for value in case)}]"
 
 

@@ -15,7 +15,7 @@ def counts(cases, *, version="1", costs=("bytes",), verdicts=None, is_timed=True
         key: CaseCount(value, f"a reason for {value}") if isinstance(value, str) else CaseCount("ok", "", value)
         for key, value in cases.items()
     }
-    claim = counting.ClaimFacts("A", "a claim", version, is_timed, costs, None, tuple(cases))
+    claim = counting.ClaimFacts("A", version, is_timed, costs, None, tuple(cases))
     return Counts(Suite({"A": claim}, {}, "cpu", "float32"), counted, verdicts or {})
 
 

@@ -15,8 +15,8 @@ def render(columns: Columns, refused: Iterable[str] = ()) -> str:
     lines = [
         *_about(shown),
         "",
-        _row(["claim", "chapter, laptop 8 GB", *(column.label for column in shown)]),
-        _row(["---"] * (2 + len(shown)), is_rule=True),
+        row(["claim", "chapter, laptop 8 GB", *(column.label for column in shown)]),
+        row(["---"] * (2 + len(shown)), is_rule=True),
         *(_claim(claim_id, shown) for claim_id in sorted({key for each in shown for key in each.record.verdicts})),
     ]
     told = list(refused)
@@ -49,8 +49,9 @@ def _claim(claim_id: str, shown: Sequence[Column]) -> str:
         told = plain(verdict.outcome) if verdict else "not run"
         outcome = f"**{told}**" if verdict and differs else told
         cells.append(outcome + (f": {plain(verdict.measured or verdict.reason)}" if verdict else ""))
-    return _row([f"**{plain(claim_id)}** {plain(first.title)}", plain(first.chapter), *cells], is_rule=True)
+    return row([f"**{plain(claim_id)}** {plain(first.title)}", plain(first.chapter), *cells], is_rule=True)
 
 
-def _row(cells: Sequence[str], *, is_rule: bool = False) -> str:
+def row(cells: Sequence[str], *, is_rule: bool = False) -> str:
+    """A row of a table; a rule, or cells that are Markdown already, stay as they are."""
     return "| " + " | ".join(cells if is_rule else map(plain, cells)) + " |"
