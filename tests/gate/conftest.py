@@ -16,6 +16,7 @@ from bench_utils.gate import sides
 collect_ignore = ["example_project"]
 _CLAIMS = "from bench_utils.cli import main; main()"
 EXAMPLE = Path(__file__).parent / "example_project"
+COUNTED = ("--select", "T2", "--budget", "3")
 
 
 class Project:
@@ -50,6 +51,11 @@ class Project:
         assert before in text
         (self.folder / name).write_text(text.replace(before, after))
 
+    def copy_once_more(self, message: str = "one more copy") -> str:
+        """A commit whose totals are as before, at the cost of one kernel more."""
+        self.edit("arithmetic/__init__.py", "return values @", "return values.clone() @")
+        return self.commit(message)
+
     def start(self, *arguments: str) -> subprocess.Popen:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("CLAIMS_")}
         return subprocess.Popen(
@@ -74,6 +80,12 @@ class Project:
         found = CliRunner().invoke(app, ["gate", *arguments], env={"COLUMNS": "200"})
         assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
         return found.exit_code, found.stdout, found.stderr
+
+    @property
+    def gate_record(self) -> Path:
+        """The record of the only gate so far."""
+        (path,) = (self.folder / "results").glob("*/gate/*-gate.json")
+        return path
 
     @property
     def left_behind(self) -> list[str]:

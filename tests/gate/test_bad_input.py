@@ -2,7 +2,7 @@
 
 import json
 
-COUNTED = ("--select", "T2", "--budget", "3")
+from tests.gate.conftest import COUNTED
 
 
 def test_an_unknown_revision(project):

@@ -31,8 +31,7 @@ def test_an_interrupt_keeps_the_pairs_and_removes_the_rest(project, name):
     assert process.returncode == 130, output + errors
     assert "interrupted" in errors
     assert "Traceback" not in errors
-    (path,) = (project.folder / "results").glob("*/gate/*-gate.json")
-    record = json.loads(path.read_text())
+    record = json.loads(project.gate_record.read_text())
     assert len(record["pairs"]) >= 1
     assert record["verdict"] == "interrupted"
     assert not project.left_behind
