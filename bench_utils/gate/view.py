@@ -140,7 +140,7 @@ def time_cells(judged: Judged, min_effect: float) -> tuple[str, ...]:
 def _self_test(told: Told) -> Table:
     table = Table(title="\non identical code, and one case made slower", title_justify="left", box=None)
     slowdowns = list(told.figures[0].seen) if told.figures else []
-    table.add_column("")
+    table.add_column("", overflow="fold")
     table.add_column("false alarms")
     for slower in slowdowns:
         table.add_column(f"sees {slower}")

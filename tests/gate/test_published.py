@@ -13,6 +13,12 @@ ROOT = Path(__file__).parents[2]
 PUBLISHED = sorted((ROOT / "results").glob("*/gate/*-self-test.json"))
 
 
+def test_one_is_published_of_a_quiet_machine_and_one_of_a_busy_one_with_forty_gates_on_identical_code():
+    found = [record.read(path) for path in PUBLISHED]
+    assert {each.num_neighbours for each in found} >= {0, 1}
+    assert sum(each.figures[0].alarms.out_of for each in found) >= 40
+
+
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.name)
 def test_its_figures_are_those_of_its_pairs_and_the_readmes_are_those(path):
     found = record.read(path)
