@@ -42,6 +42,9 @@ def test_a_change_that_is_meant_is_accepted_by_a_commit_of_the_same_change(proje
     assert status == 0
     assert "accepted: it is kept for the caller" in output
     assert "3 -> 4" in output, "what is accepted is still told"
+    project.edit("arithmetic/__init__.py", "values.clone()", "values.clone().clone()")
+    project.commit("and another one")
+    assert project.gate("HEAD~1", *COUNTED)[0] == 1, "an acceptance speaks of its own change alone"
 
 
 def test_a_claim_that_fails_in_head_alone_blocks(project):
@@ -89,6 +92,7 @@ def test_the_working_tree_is_judged_where_it_is_named_and_stays_as_it_is(project
     assert "dirty-tree" in refused[2]
     assert "arithmetic/__init__.py" in refused[2]
     assert project.gate("HEAD", ".", *COUNTED)[0] == 1
+    assert project.gate("HEAD", "HEAD", *COUNTED)[0] == 0, "a named revision is what was committed"
     assert project.git("status", "--porcelain", "--", ".", ":(exclude)results") == before
 
 
