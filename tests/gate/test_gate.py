@@ -1,11 +1,7 @@
 """The whole gate on a small project of its own: what blocks, what does not, and what it says."""
 
 import json
-from pathlib import Path
 
-from bench_utils.gate import markdown, record
-from bench_utils.gate.rule import Rule
-from bench_utils.gate.told import told_of
 from tests.gate.conftest import COUNTED
 
 
@@ -121,8 +117,9 @@ def test_other_forms_for_scripts_and_for_a_pull_request(project):
     assert told["verdict"] == "regression"
     assert told["findings"][0]["blocks"] is True
     assert "building base" in errors, "progress is no part of the answer"
-    found = told_of(record.read(project.gate_record), None, Path("results"), Rule())
-    assert "| T2\\[10\\] |" in markdown.render(found)
+    status, output, _ = project.gate("HEAD~1", *COUNTED, "--markdown")
+    assert status == 1
+    assert "| T2\\[10\\] |" in output
 
 
 def test_a_self_test_keeps_its_pairs_goes_on_with_them_and_says_what_they_are_worth(project):
