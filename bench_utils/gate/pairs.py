@@ -46,7 +46,9 @@ class TimedCase:
     key: str
     samples_s: Mapping[str, Samples] = field(default_factory=dict)
     reason: str = ""
+    # All that it took; and how much of it the next pair will not, for then there is a plan.
     duration_s: float = 0.0
+    planning_s: float = 0.0
 
 
 class _Failed(Exception):  # noqa: N818 - an answer, turned into the end of a case
@@ -92,25 +94,30 @@ class PairTaker:
         while left:
             key, began_s = left.pop(0), perf_counter()
             samples_s: dict[str, Samples] = {}
-            reason, is_alive = "", True
+            planning_s, reason, is_alive = 0.0, "", True
             try:
-                samples_s = self._case(runners, key)
+                samples_s, planning_s = self._case(runners, key)
             except WorkerDied as died:
                 reason, is_alive = str(died), False
             except _Failed as failed:
                 reason = str(failed)
-            yield TimedCase(key, samples_s, reason, perf_counter() - began_s)
+            yield TimedCase(key, samples_s, reason, perf_counter() - began_s, planning_s)
             if not is_alive:
                 return
 
-    def _case(self, runners: Sequence[Runner], key: str) -> dict[str, Samples]:
-        for runner in runners:  # at the same time: nothing is timed yet
-            runner.send("open", key=key)
-        answers = [runner.receive() for runner in runners]
+    def _case(self, runners: Sequence[Runner], key: str) -> tuple[dict[str, Samples], float]:
+        """Its samples, and the seconds that its plan took."""
+        # One after the other, though nothing is timed yet: threads of two processes that share the cores wait for
+        # each other, ten times longer than the work takes. As in the turns that follow, so that the first of them
+        # comes after the other side's work, like all others.
+        step = 1 if self._is_base_first else -1
+        answers = [runner.ask("open", key=key) for runner in runners[::step]][::step]
         try:
             opened = [_demand(runner, answer) for runner, answer in zip(runners, answers, strict=True)]
+            began_s = perf_counter()
             if key not in self._plans:
                 self._plans[key] = _plan(runners, key, can_repeat=all(each["can_repeat"] for each in opened))
+            planning_s = perf_counter() - began_s
             samples_s = {
                 arm.name: turns
                 for contrast in self.contrasts
@@ -120,7 +127,12 @@ class PairTaker:
             _close(runners, answers, key)
             raise
         _close(runners, answers, key)
-        return samples_s
+        return samples_s, planning_s
+
+    @property
+    def _is_base_first(self) -> bool:
+        """Which arm a pair begins with turns with the pairs."""
+        return self._num_taken % 2 == 0
 
     def _turns(self, runners: Sequence[Runner], key: str, contrast: tuple[Arm, Arm]) -> tuple[Samples, Samples]:
         """Both arms in ABBA order; the next pair begins with the other one."""
@@ -129,7 +141,7 @@ class PairTaker:
         usual_s = median(_burst(runners[BASE.process], key, plan)) if is_slowed else 0.0
         both: list[tuple[Arm, list[tuple[float, ...]]]] = [(arm, []) for arm in contrast]
         for turn in range(plan.num_turns):
-            is_forward = (turn + self._num_taken) % 2 == 0
+            is_forward = (turn % 2 == 0) == self._is_base_first
             for arm, turns in both if is_forward else reversed(both):
                 turns.append(_burst(runners[arm.process], key, plan, arm.slower_by * usual_s))
         base, head = (tuple(turns) for _, turns in both)

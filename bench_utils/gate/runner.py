@@ -40,14 +40,10 @@ class Runner:
         self._is_ready = self._took_too_long = False
 
     def ask(self, request: str, **arguments: Any) -> dict[str, Any]:
-        """One request and its answer."""
-        self.send(request, **arguments)
-        return self.receive()
-
-    def send(self, request: str, **arguments: Any) -> None:
-        """A request, once the worker has said that it is ready."""
+        """One request and its answer, once the worker has said that it is ready."""
         self.wait_until_ready()
         self._say({"do": request, **arguments})
+        return self.receive()
 
     def wait_until_ready(self) -> None:
         """Wait until its claims are imported.

@@ -54,7 +54,7 @@ class Timing:
             for timed in taken:
                 self.progress.case(timed.key)
                 spent_s += timed.duration_s
-                self._duration_s[timed.key] = timed.duration_s
+                self._duration_s[timed.key] = timed.duration_s - timed.planning_s
                 if timed.reason:
                     self.failed[timed.key] = timed.reason
                 else:

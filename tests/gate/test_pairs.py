@@ -23,12 +23,6 @@ class FakeRunner:
         self.said = []
         type(self).log.append(("start", side, None))
 
-    def send(self, request, **arguments):
-        self.answer = self.ask(request, **arguments)
-
-    def receive(self):
-        return self.answer
-
     def ask(self, request, key, **arguments):
         if request == "open" and (self.name, key) in self.kills:
             raise WorkerDied("it ran out of memory")
@@ -67,6 +61,16 @@ def test_turns_are_in_abba_order_and_the_next_pair_begins_with_the_other_side(fa
     fake.log.clear()
     list(taker.take(["A[1]"]))
     assert measured(fake)[:2] == ["head", "base"]
+
+
+def test_both_sides_open_a_case_in_the_order_of_their_turns_so_the_first_turn_follows_the_other_sides_work(fake):
+    fake.run_s = {"base": 2.0, "head": 2.0}  # a run so long that its only turn is not warmed
+    taker = PairTaker(["base", "head"], {})
+    list(taker.take(["A[1]"]))
+    fake.log.clear()
+    list(taker.take(["A[1]"]))
+    work = [entry[:2] for entry in fake.log if entry[0] in ("open", "burst")]
+    assert work == [("open", "head"), ("open", "base"), ("burst", "head"), ("burst", "base")]
 
 
 def test_every_pair_has_processes_of_its_own(fake):

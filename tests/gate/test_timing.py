@@ -12,8 +12,8 @@ from tests.gate.test_self_test import blank
 class FakeTaker:
     """Pairs that take as long as they are told to, on a clock of their own."""
 
-    def __init__(self, seconds, *, ratio=1.0, fails=(), start_s=1.0):
-        self.now_s = 0.0
+    def __init__(self, seconds, *, ratio=1.0, fails=(), start_s=1.0, planning_s=0.0):
+        self.now_s, self.planning_s = 0.0, planning_s
         self.seconds, self.ratio, self.fails, self.start_s = seconds, ratio, fails, start_s
         self.asked = []
         self.interrupt_at = None
@@ -23,13 +23,15 @@ class FakeTaker:
         if len(self.asked) == self.interrupt_at:
             raise KeyboardInterrupt
         self.now_s += self.start_s
+        planning_s = self.planning_s if len(self.asked) == 1 else 0.0
         for key in keys:
-            self.now_s += self.seconds[key]
+            duration_s = self.seconds[key] + planning_s
+            self.now_s += duration_s
             if key in self.fails:
-                yield TimedCase(key, reason="it broke", duration_s=self.seconds[key])
+                yield TimedCase(key, reason="it broke", duration_s=duration_s)
             else:
                 samples = {"base": ((1.0,),), "head": ((self.ratio,),)}
-                yield TimedCase(key, samples, duration_s=self.seconds[key])
+                yield TimedCase(key, samples, "", duration_s, planning_s)
 
 
 class Silent:
@@ -69,6 +71,13 @@ def test_where_not_all_can_reach_the_first_look_the_shortest_do_and_the_others_s
     assert states(made) == {"long": State.UNMEASURED, "short": State.SAME, "medium": State.SAME}
     assert "--budget" in made.record.times["long"].reason
     assert taker.now_s <= 60
+
+
+def test_planning_which_the_first_pair_alone_does_takes_no_case_out_of_the_next_ones(timed):
+    taker = FakeTaker({"a": 2.0, "b": 1.0}, planning_s=10.0)
+    made = timed(taker, 55)  # 24 s for the first pair, 24 s for six more, and not six of those with a plan
+    made.judge(Rule())
+    assert states(made) == {"a": State.SAME, "b": State.SAME}
 
 
 def test_a_first_pair_that_is_longer_than_the_budget_is_cut_off(timed):
