@@ -41,8 +41,8 @@ def gate(
         typer.Option(help="A claim (A2) or cases ('A2[cached-*]'); may be repeated. [default: all]"),
     ] = None,
     budget: Annotated[
-        float, typer.Option(min=0, help="Minutes for pairs; 0 only counts. Counting runs to its end in any case.")
-    ] = 20.0,
+        float, typer.Option(min=0, help="Minutes for all; 0 only counts. Counting runs to its end in any case.")
+    ] = 45.0,
     min_effect: Annotated[
         float | None,
         typer.Option(min=0.1, max=1000, help="Percent slower that matters. [default: the claim's own, else 5]"),

@@ -16,7 +16,7 @@ class Options:
     settings: Settings
     claims: str = "benchmarks"
     select: Sequence[str] = ()
-    budget_s: float = 1200.0
+    budget_s: float = 2700.0
     min_effect: float | None = None
     accepted: Sequence[Acceptance] = ()
     results: Path = Path("results")
