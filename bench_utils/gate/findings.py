@@ -148,7 +148,7 @@ def _of_counters(
             weight = Weight.BROKEN if name in costs else Weight.NOTED
             yield Finding(key, name, weight, "head no longer counts it")
         elif name not in one:
-            yield Finding(key, name, Weight.NOTED, f"base does not count it; head has {other[name]:,}")
+            yield Finding(key, name, Weight.NOTED, f"base does not count it; head has {amount(other[name])}")
         elif one[name] != other[name]:
             yield Finding(
                 key, name, _weight_of(one[name], other[name], name in costs), _step(one[name], other[name])
@@ -163,7 +163,13 @@ def _weight_of(before: float, after: float, is_cost: bool) -> Weight:
 
 def _step(before: float, after: float) -> str:
     share = f" ({(after / before - 1) * 100:+.3g} %)" if before else ""
-    return f"{before:,} -> {after:,}{share}"
+    one, other = amount(before), amount(after)
+    return f"{before:,} -> {after:,}{share}" if one == other else f"{one} -> {other}{share}"
+
+
+def amount(value: float, sign: str = "") -> str:
+    """What is counted, to the last digit; a quotient, to six. `sign`: "+" shows it always."""
+    return f"{value:{sign},}" if float(value).is_integer() else f"{value:{sign},.6g}"
 
 
 def _of_verdict(claim_id: str, before: str, after: str, reason: str) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from bench_utils.gate.counting import claim_id_of
-from bench_utils.gate.findings import FAILS, VERDICT, Counts, Finding, Weight, has_failed
+from bench_utils.gate.findings import FAILS, VERDICT, Counts, Finding, Weight, amount, has_failed
 
 _COUNTED_TWICE = (Weight.REGRESSION, Weight.BETTER)
 
@@ -47,7 +47,7 @@ def _counter(finding: Finding, first: tuple[Counts, Counts], again: tuple[Counts
     step, second = _difference(finding, first), _difference(finding, again)
     if step is None or second is None:
         return replace(finding, weight=Weight.UNDECIDED, told=f"{finding.told}, and could not be counted again")
-    told = f"{finding.told}, and {second:+,} when counted again"
+    told = f"{finding.told}, and {amount(second, '+')} when counted again"
     if step * second <= 0:
         return replace(finding, weight=Weight.NOTED, told=f"not exact: {told}")
     return finding if step == second else replace(finding, told=told)

@@ -34,6 +34,20 @@ def test_a_cost_that_rises_by_one_blocks_and_one_that_falls_is_better():
     assert finding.told.startswith("1,000,000,000,000,000 -> 1,000,000,000,000,001 (+1.11e-13 %)")
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (1.0120573864944873, 1.0084441328525406, "1.01206 -> 1.00844 (-0.357 %)"),
+        (0.1, 0.1 + 2**-55, "0.1 -> 0.10000000000000003 (+2.22e-14 %)"),
+        (1_234_567, 1_234_568, "1,234,567 -> 1,234,568 (+8.1e-05 %)"),
+    ],
+)
+def test_counts_are_told_to_the_last_digit_and_quotients_to_six_unless_they_would_look_alike(before, after, told):
+    base, head = (counts({"A[1]": {"amount": value}}) for value in (before, after))
+    (finding,) = findings.of_cases(base, head)
+    assert finding.told == told
+
+
 def test_a_counter_that_is_no_cost_is_noted():
     base, head = counts({"A[1]": {"perplexity": 20.0}}), counts({"A[1]": {"perplexity": 21.0}})
     assert weights(base, head) == {("A[1]", "perplexity"): Weight.NOTED}
