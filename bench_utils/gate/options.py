@@ -14,9 +14,9 @@ class Options:
     """What a gate is asked for. `claims`: the benchmarks' folder below the project; `select`: case patterns."""
 
     settings: Settings
+    budget_s: float
     claims: str = "benchmarks"
     select: Sequence[str] = ()
-    budget_s: float = 2700.0
     min_effect: float | None = None
     accepted: Sequence[Acceptance] = ()
     results: Path = Path("results")

@@ -108,8 +108,8 @@ class PairTaker:
     def _case(self, runners: Sequence[Runner], key: str) -> tuple[dict[str, Samples], float]:
         """Its samples, and the seconds that its plan took."""
         # One after the other, though nothing is timed yet: threads of two processes that share the cores wait for
-        # each other, ten times longer than the work takes. As in the turns that follow, so that the first of them
-        # comes after the other side's work, like all others.
+        # each other, up to ten times longer than the work takes. The side of the first turn opens first, so that
+        # this turn, like all others, comes after the other side's work.
         step = 1 if self._is_base_first else -1
         answers = [runner.ask("open", key=key) for runner in runners[::step]][::step]
         try:

@@ -20,7 +20,6 @@ class FakeRunner:
     def __init__(self, side, environ):
         self.name = side
         self.side = SimpleNamespace(name=side)
-        self.said = []
         type(self).log.append(("start", side, None))
 
     def ask(self, request, key, **arguments):

@@ -24,7 +24,7 @@ class ClaimA(Claim):
     def run(self, n): ...
     def verdict(self, results): ...
 """
-OPTIONS = Options(settings=Settings())
+OPTIONS = Options(settings=Settings(), budget_s=0)
 
 
 class A:
