@@ -106,6 +106,23 @@ def test_other_cases_are_refused():
         hold(run(0), run(1, num_cases=25))
 
 
+@pytest.fixture
+def no_benchmarks_imported():
+    """Those of the project are hidden, and what the test imports of that name is forgotten.
+
+    In the dict that the interpreter holds: another one in its place misleads imports from C.
+    """
+
+    def forget():
+        return {name: sys.modules.pop(name) for name in list(sys.modules) if name.split(".")[0] == "benchmarks"}
+
+    hidden = forget()
+    yield
+    forget()
+    sys.modules.update(hidden)
+
+
+@pytest.mark.usefixtures("no_benchmarks_imported")
 def test_from_files_the_chosen_cases_and_verdicts_alone_are_judged(tmp_path, monkeypatch):
     """Case 24 is in head alone, and the verdict of another claim turned: neither was chosen."""
     base, head = run(0), run(1, num_cases=25)
@@ -120,7 +137,6 @@ def test_from_files_the_chosen_cases_and_verdicts_alone_are_judged(tmp_path, mon
     (claim.parent / "__init__.py").write_text("")
     claim.write_text(CLAIM)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(sys, "modules", {k: v for k, v in sys.modules.items() if k.split(".")[0] != "benchmarks"})
     chosen = replace(OPTIONS, claims=str(claim.parent), select=[f"A[{number}]" for number in range(20)])
     found = two_records.gate(*paths, chosen)
     assert found.num_compared == 20
